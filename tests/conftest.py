@@ -94,7 +94,8 @@ def checking() -> Iterator[Fedrun]:
 @pytest.fixture(scope="session")
 def fedrun() -> Iterator[Fedrun]:
     """Commands that run something."""
-    with Fedrun(*RUNS, "torch.distributed", "matplotlib.figure") as command:
+    # torch.func imports sympy; accounting takes seconds to import
+    with Fedrun(*RUNS, "torch.distributed", "matplotlib.figure", "sympy", "dp_accounting.rdp") as command:
         yield command
 
 

@@ -97,13 +97,15 @@ def fetch(name: str, data_dir: Path, url: str | None, source: Path | None) -> No
     from fedrun.data.download.install import download_dataset, import_dataset, interrupted
 
     entry = known_dataset(name)
+    if source is not None and not (source := source.expanduser()).exists():
+        raise InputError(f"--from {source}: no such file or folder")
     if not entry.missing(data_dir) and not interrupted(name, data_dir):
-        print(f"{name} is in {data_dir}")
+        unused = " and ".join(f"{flag} {value}" for flag, value in {"--from": source, "--url": url}.items() if value)
+        reason = f"; {unused} not used: to replace the files, delete them first" if unused else ""
+        print(f"{name} is in {data_dir}{reason}")
     elif source is None:
         with _progress() as report:
             download_dataset(name, entry, data_dir, url, report)
-    elif not (source := source.expanduser()).exists():
-        raise InputError(f"--from {source}: no such file or folder")
     else:
         import_dataset(name, entry, data_dir, source, url)
 
@@ -114,13 +116,14 @@ def known_dataset(name: str) -> DatasetFiles:
     Raises:
         InputError: there is none of this name.
     """
+    from fedrun.config.options import options
     from fedrun.config.suggestions import did_you_mean
     from fedrun.data.download.catalogue import catalogue
 
     entries = catalogue()
-    if name in ("digits", "synthetic", "synthetic_feddyn"):
-        raise InputError(f"{name}: needs no files; use dataset={name}")
     if name not in entries:
+        if name in options("dataset"):
+            raise InputError(f"{name}: fedrun-data has nothing to fetch for it; use dataset={name}")
         problem = f"{name}: no such dataset" if name else "no dataset is named"
         similar = did_you_mean(name, [*entries, "list", "show"])
         raise InputError(f"{problem}; allowed: {', '.join(entries)}, or list, or show{similar}")

@@ -28,7 +28,7 @@ EXAMPLES = """\
 examples:
   fedrun-report outputs/runs                                   tables in Markdown
   fedrun-report outputs/runs --baseline fedavg                 and p-values against FedAvg, paired over seeds
-  fedrun-report outputs/runs --format csv --per-run --to runs.csv
+  fedrun-report outputs/runs --format csv --to runs.csv        a row per run
   fedrun-report outputs/runs --format html --to report.html    one page with curves to explore
   fedrun-report outputs/runs --curve test/accuracy --against params   a picture of curves
   fedrun-report outputs --table turbosvm/table2                a paper's table next to ours
@@ -101,11 +101,13 @@ def check(options: argparse.Namespace) -> None:
         "--against: allowed: with --curve": options.against and not options.curve,
         "--keep: allowed: with --results and --to FILE, in Markdown": options.keep
         and not (options.results and options.to and options.format == "markdown"),
-        "--per-run: allowed: with --format csv, without --metric and --target": options.per_run
-        and (options.format != "csv" or options.metric or options.target),
         "--test: allowed: with --baseline": options.test and not options.baseline,
-        "--baseline: allowed: without --format csv": options.baseline and options.format == "csv",
     }
+    if options.format == "csv":
+        contradictions |= {
+            f"--{name}: allowed: without --format csv": getattr(options, name)
+            for name in ("metric", "target", "baseline")
+        }
     picture = options.curve or options.figure
     if modes:
         formats = ("csv", "html", "latex") if picture else ("csv", "html")
@@ -123,7 +125,7 @@ def check(options: argparse.Namespace) -> None:
     if picture and not options.to:
         folder = next((folder for folder in options.runs if Path(folder).is_dir()), "outputs")
         options.to = f"{folder}/{PICTURES}/{picture.replace('/', '_')}.png"
-    if picture and not Path(options.to).suffix:
+    if picture and Path(options.to).suffix not in (".png", ".pdf", ".svg"):
         raise InputError(f"--to {options.to}: allowed for a picture: a file whose name ends in .png, .pdf or .svg")
     if options.to and Path(options.to).is_dir():
         raise InputError(f"--to {options.to}: is a folder; allowed: a file")
@@ -155,15 +157,15 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
     from fedrun.report.baselines import Baselines
     from fedrun.report.papers.paper_table import paper_tables
     from fedrun.report.settings import settings
-    from fedrun.report.table import written
+    from fedrun.report.table import render
     from fedrun.runs.display import wording
 
-    if options.per_run:
+    if options.format == "csv":
         from fedrun.report.per_run import per_run_csv
 
         return per_run_csv(runs)
     if options.table:
-        return written(paper_tables(options.table, options.scale, runs), options.format)
+        return render(paper_tables(options.table, options.scale, runs), options.format)
     if options.figure:
         from fedrun.report.papers.figure import draw_figure
 
@@ -180,7 +182,7 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         with progress_bar("comparing tables") as progress:
             section_list = sections(runs, progress)
         if options.format == "latex":
-            return written([table for section in section_list for table in section.tables], "latex")
+            return render([table for section in section_list for table in section.tables], "latex")
         return document(section_list, kept)
     compared, problems = settings(runs)
     for problem in problems:
@@ -190,8 +192,6 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         draw(compared, options.curve, options.against or "rounds", options.target, Path(options.to))
         return None
     metrics = comparison.selected(compared, list(dict.fromkeys(options.metric)))
-    if options.format == "csv":
-        return comparison.tidy(compared, comparison.reported_quantities(compared, metrics, options.target))
     baselines = Baselines.named(compared, options.baseline) if options.baseline else None
     tables = comparison.report(compared, metrics, options.target, baselines, options.test or "t")
     if options.format == "html":
@@ -199,21 +199,22 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
 
         title = f"{wording.counted(len(runs), 'run')} in {wording.counted(len(compared), 'setting')}"
         return page(title, tables, compared, options.target)
-    return written(tables, options.format)
+    return render(tables, options.format)
 
 
 def draw(settings: Sequence[Setting], key: str, against: Against, targets: Sequence[float], path: Path) -> None:
-    """Write the curve of a metric as a PNG.
+    """Write a picture of a metric's curves.
 
     Raises:
         InputError: there is nothing to draw, or the file cannot be written.
     """
     from fedrun.data.targets import Target
-    from fedrun.runs.display.curves import plot_metric
+    from fedrun.runs.display import wording
+    from fedrun.runs.display.panels import Line, plot_panels
 
-    seeds = {setting.name: [run.rows for run in setting.drawn] for setting in settings}
+    lines = {setting.name: Line([run.rows for run in setting.drawn]) for setting in settings}
     with drawing(path):
-        plot_metric(seeds, path, key, against, [Target.of(target) for target in targets])
+        plot_panels({(key, wording.name(key)): lines}, path, against, targets=[*map(Target.of, targets)])
 
 
 @contextmanager
@@ -228,8 +229,6 @@ def drawing(path: Path) -> Iterator[Path]:
         yield path
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
-    except ValueError as error:  # matplotlib does not know the format
-        raise InputError(f"{path}: {error}") from None
     print(path)
 
 
@@ -266,24 +265,23 @@ def parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("runs", nargs="*", default=["outputs"], metavar="RUNS", help="folders, or patterns of them (default: outputs)")
-    add("--format", choices=("markdown", "latex", "csv", "html"), default="markdown", help="default: markdown")
-    add("--per-run", action="store_true", help="with --format csv: a row per run, settings and metrics as columns")
-    add("--to", metavar="FILE", help="write to this file instead of the screen; pictures: instead of to RUNS/pictures")
     add(
-        "--metric",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="of the metrics, report this one only (may be repeated)",
+        "--format",
+        choices=("markdown", "latex", "csv", "html"),
+        default="markdown",
+        help="csv: a row per run, settings and metrics as columns (default: markdown)",
     )
+    add("--to", metavar="FILE", help="write to this file instead of the screen; pictures: instead of to RUNS/pictures")
+    only = "report only this metric; repeat for several"
+    add("--metric", action="append", default=[], metavar="KEY", help=only)
     add("--target", action="append", default=[], type=float, metavar="A", help="rounds to this accuracy, too")
     add("--baseline", metavar="SETTING", help="a setting's name or strategy to test the others against")
     add("--test", choices=("t", "wilcoxon"), help="with --baseline: paired t-test (default) or Wilcoxon's")
-    add("--curve", metavar="KEY", help="draw this metric as a PNG")
+    add("--curve", metavar="KEY", help="draw this metric (PNG; with --to also PDF or SVG)")
     axes = ("rounds", "params", "bytes", "samples", "seconds", "virtual")
     add("--against", choices=axes, help="with --curve: the horizontal axis")
     add("--table", metavar="PAPER/TABLE", help="a paper's table next to ours")
-    add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs, as a PNG")
+    add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs (PNG; with --to also PDF or SVG)")
     add(
         "--scale",
         choices=SCALES,

@@ -74,6 +74,11 @@ def identity_hash(owner: type, settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(relevant_values, sort_keys=True).encode()).hexdigest()[:8]
 
 
+def class_name(path: str) -> str:
+    """The name by which a class counts, given its dotted path: of a class of fedrun the last part alone."""
+    return path.rpartition(".")[2] if path.startswith("fedrun.") else path
+
+
 def identity(value: Any, path: str) -> Any:
     """The parts of a value that can change a result, as plain values.
 
@@ -88,14 +93,13 @@ def identity(value: Any, path: str) -> Any:
     if isinstance(value, Mapping):
         return {str(key): identity(item, f"{path}.{key}") for key, item in value.items()}
     kind = type(value)
-    name = kind.__qualname__ if kind.__module__.startswith("fedrun.") else f"{kind.__module__}.{kind.__qualname__}"
     below_dataset = path.partition(".")[0] == DATASET
     values = {
         key: identity(item, f"{path}.{key}")
         for key, item in arguments(value, path).items()
         if not (below_dataset and key in CACHING) and not _neutral(kind, key, item)
     }
-    return {"class": name, **values}
+    return {"class": class_name(f"{kind.__module__}.{kind.__qualname__}"), **values}
 
 
 def _neutral(owner: type, key: str, value: object) -> bool:

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from fedrun.config.dotted_keys import value_at
+from fedrun.config.identity import class_name
 from fedrun.config.options import config_dir_option, content, option_files
 
 
@@ -25,19 +26,19 @@ def option_of(group: str, target: str) -> str:
 
     Args:
         group: such as ``strategy/client``.
-        target: dotted path of the class.
+        target: dotted path of the class. A class of fedrun may have been in another module when a run was recorded.
     """
-    names = _names(group, config_dir_option()).get(target, ())
+    names = _names(group, config_dir_option()).get(class_name(target), ())
     return names[0] if len(names) == 1 else target.rpartition(".")[2]
 
 
 @cache
-def _names(group: str, config_dir: Path | None) -> dict[object, list[str]]:
-    """The options of a group by their classes."""
-    names: dict[object, list[str]] = {}
+def _names(group: str, config_dir: Path | None) -> dict[str, list[str]]:
+    """The options of a group by the :func:`class_name` of their classes."""
+    names: dict[str, list[str]] = {}
     for name, path in option_files(group, config_dir).items():
         node = content(group, name, path)
         # an option may be placed at the top of the configuration
         place = "_target_" if "_target_" in node else f"{group.replace('/', '.')}._target_"
-        names.setdefault(value_at(node, place), []).append(name)
+        names.setdefault(class_name(str(value_at(node, place))), []).append(name)
     return names

@@ -30,7 +30,7 @@ class Population:
         flipped_share: share of the clients, seen and unseen, whose labels y become C − 1 − y in training and test.
         pooled: whether all clients' data then become one client's (see
             :meth:`fedrun.data.federation.Federation.pooled`). Nothing is sent, and ``clients_per_round`` has no effect.
-        seed: of these draws; None for the run's seed.
+        seed: seed of these draws; None for the run's seed.
     """
 
     unseen_clients: Annotated[int, Ge(0)]

@@ -28,7 +28,7 @@ def split_samples(
 
     Args:
         clients: N clients.
-        share: in (0, 1).
+        share: share of the test samples, in (0, 1).
         held_out: which samples.
         overlap: samples whose numbers differ by at most ``overlap`` share input, see
             :attr:`fedrun.data.datasets.base.Dataset.overlap`.

@@ -43,7 +43,7 @@ class Validation:
         """The federation with validation samples in place of test samples; unchanged if ``share`` is 0.
 
         Args:
-            federation: with its population.
+            federation: the federation with its population.
             seed: the run's seed. Validation has its own stream, so the partition does not depend on it.
 
         Raises:

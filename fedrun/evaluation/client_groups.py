@@ -18,7 +18,7 @@ class ClientGroup:
     """Some clients and their samples.
 
     Attributes:
-        name: of the population, in the metrics.
+        name: the population's name in the metrics.
         train: training samples of each client.
         test: test samples of each client; None: clients have no test samples.
     """

@@ -26,7 +26,7 @@ class ClientResults:
         appeal: whether the loss is below the threshold, bool; None without thresholds.
         preferred_accuracy: test accuracy of the model that the client prefers, float64; None if clients have only the
             global model.
-        task: of the dataset.
+        task: task of the dataset.
         tests: the number of the client's test samples, int64.
     """
 

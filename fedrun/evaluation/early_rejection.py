@@ -57,7 +57,7 @@ def evaluate_until_rejected(
 
     Args:
         evaluate: returns the model's results on samples (int64 ``[n]``, their indices).
-        indices: of all n samples, int64 ``[n]``.
+        indices: numbers of all n samples, int64 ``[n]``.
         target: accuracy. Above 1 it cannot be reached: the model is rejected after the first batch, whose accuracy is
             an estimate.
         batch_size: the numbers of drawn samples are multiples of it, except for the last.

@@ -28,10 +28,9 @@ from fedrun.strategies.client import is_personal, state_names, trains_global_mod
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import LAST_MEAN, ServerState
-from fedrun.strategies.sgd import HEAD_SGD, PLAIN_SGD
+from fedrun.strategies.sgd import SGD, HeadSGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import generator
-from fedrun.uploads.pipeline import UploadPipeline
 
 T = TypeVar("T")
 
@@ -77,7 +76,7 @@ class Evaluator:
         evaluated on their own samples.
 
         Args:
-            state: whose models are evaluated.
+            state: the state whose models are evaluated.
             target: evaluate only until it is clear that this accuracy was not reached; None: on all samples.
         """
         split = self._phase.federation.evaluation_split
@@ -85,8 +84,7 @@ class Evaluator:
         metrics = {pooled_name(split, name): value for name, value in pooled.items()}
         triggered = self._phase.federation.triggered
         if triggered is not None and target is None:
-            hit = self.results(state, triggered)
-            metrics[pooled_name(split, "attack_success")] = hit.mean_score
+            metrics[pooled_name(split, "attack_success")] = self._attack_success(state, triggered)
         if self._experiment.evaluation.client_means:
             metrics |= {pooled_name(split, name): value for name, value in self._score_of_means(state).items()}
         for group in self._groups:
@@ -140,6 +138,13 @@ class Evaluator:
         test = federation.test.samples
         by_client = self._by_client(state, lambda _, models: self._evaluate(models, test).metrics(outputs))
         return {name: sum(metrics[name] for metrics in by_client) / len(by_client) for name in by_client[0]}
+
+    def _attack_success(self, state: State, triggered: torch.Tensor) -> float:
+        """The score on test samples with a trigger; the mean over clients if they use different models."""
+        if not self._phase.is_last or not self._personal:
+            return self.results(state, triggered).mean_score
+        scores = self._by_client(state, lambda _, models: self._evaluate(models, triggered).mean_score)
+        return sum(scores) / len(scores)
 
     def _metrics_until_rejected(self, state: State, target: float) -> Metrics:
         """The number of test samples that were needed, and the accuracy on them; all metrics if all were needed."""
@@ -223,10 +228,9 @@ class Evaluator:
                 state.server.model,
                 tuning,
                 self._ranks,
-                client=PLAIN_SGD if evaluation.tuning_part == "model" else HEAD_SGD,
+                client=SGD() if evaluation.tuning_part == "model" else HeadSGD(),
                 round=state.round,
                 of_train=self._convention == "train",
-                timings=state.timings,
             )
         return results
 
@@ -300,13 +304,7 @@ class Evaluator:
     @cached_property
     def _executor(self) -> InProcess:
         """Gives the information about clients that local training has."""
-        phase = self._phase
-        clients, pipeline = phase.federation.train, UploadPipeline((), phase.network.layout, phase.seed)
-        context = ExecutionContext(
-            phase.network, phase.samples, clients=clients, client=phase.client, local=phase.local, seed=phase.seed,
-            pipeline=pipeline,
-        )  # fmt: skip
-        return InProcess(context)
+        return InProcess(ExecutionContext.of(self._phase))
 
     # --- forward passes ---
 

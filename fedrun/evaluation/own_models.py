@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from fedrun.evaluation.client_groups import ClientGroup
-from fedrun.execution.choice import EXECUTORS, ExecutorTimings, next_executor, supported_executor
+from fedrun.execution.choice import supported_executor
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.distributed_cohort import balanced
 from fedrun.execution.ranks import Ranks
-from fedrun.execution.stacked import StackedPerceptron
 from fedrun.experiment.appeal.base import OwnResults
 from fedrun.experiment.experiment import Experiment
 from fedrun.models.inference import evaluate
@@ -17,10 +18,8 @@ from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_state import NO_STATE
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.sgd import PLAIN_SGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import address
-from fedrun.uploads.pipeline import UploadPipeline
 
 
 def own_results(
@@ -31,10 +30,9 @@ def own_results(
     local: LocalTraining,
     ranks: Ranks,
     *,
-    client: ClientStrategy = PLAIN_SGD,
+    client: ClientStrategy,
     round: int = -1,
     of_train: bool = True,
-    timings: ExecutorTimings = (),
 ) -> OwnResults:
     """Train a model for every client of a population on its own samples alone, and evaluate it on them.
 
@@ -48,25 +46,17 @@ def own_results(
         client: the client strategy.
         round: address of the random order of the samples, with the population's name; -1: before the first.
         of_train: whether to evaluate on the training samples, too.
-        timings: of the executors so far.
     """
     network, samples, train = phase.network, phase.samples, population.train
     batch_size = experiment.evaluation.batch_size
     seed = address(phase.seed, f"alone/{population.name}", round)
-    pipeline = UploadPipeline((), network.layout, seed)
-    context = ExecutionContext(
-        network, samples, clients=train, client=client, local=local, seed=seed, pipeline=pipeline
-    )
+    context = replace(ExecutionContext.of(phase), clients=train, client=client, local=local, seed=seed)
     clients = torch.arange(len(train))
     if ranks.count > 1:
         clients = clients[balanced(train.sizes.tolist(), ranks.count) == ranks.number]
     results = torch.full((3, len(train)), float("nan"), dtype=torch.float64)
     train_loss, test_loss, score = results
-    # Perceptrons train faster side by side, even if the federated training is sequential.
-    perceptron, requested = StackedPerceptron.of(network.network) is not None, experiment.hardware.executor
-    name = "vectorized" if perceptron else requested and next_executor(requested, timings)
-    # the federated training warns of the same limit
-    executor = EXECUTORS[supported_executor(name, context, len(clients), warns=False)](context)
+    executor = supported_executor(experiment.hardware.executor, context, len(clients))
     for result in executor.client_results(CohortJob(clients, 0, {MODEL: model}, NO_STATE)) if len(clients) else ():
         number = int(clients[result.position])
         network.load(result.model)

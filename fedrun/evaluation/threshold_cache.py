@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,14 +32,14 @@ def key(
 ) -> str:
     """Sixteen hex digits that change with everything that thresholds depend on.
 
-    These are the clients, their samples and the encoding, the initial model, the local training, and the code of these,
-    but not the strategy: all strategies of a sweep share the thresholds, unless the server strategy freezes parameters
-    or adds some.
+    These are the clients, their samples and the encoding, the initial model and the local training, but not the
+    strategy: all strategies of a sweep share the thresholds, unless the server strategy freezes parameters or adds
+    some. As of a run, the code is not among them.
 
     Args:
-        experiment: of the run.
-        dataset: of the run.
-        layout: of the network, which the server strategy may have changed.
+        experiment: experiment of the run.
+        dataset: dataset of the run.
+        layout: layout of the network, which the server strategy may have changed.
         initial: the initial model, ``[P]``; its weights may come from a file that has changed.
         frozen: the fingerprint of the network's frozen parameters.
         populations: the clients, with their training and test samples.
@@ -49,8 +48,7 @@ def key(
     settings = tuple(getattr(experiment, name) for name in keys)
     data = (dataset.spec, dataset.fingerprint, dataset.encoding, dataset.augmentation)
     parameters = tuple(slot.name for slot in layout.slots)
-    code = [source(type(setting)) for setting in settings]
-    digest = hashlib.sha256(repr((settings, data, parameters, code, frozen)).encode())
+    digest = hashlib.sha256(repr((settings, data, parameters, frozen)).encode())
     digest.update(initial.cpu().numpy().tobytes())
     for population in populations:
         digest.update(population.name.encode())
@@ -58,14 +56,6 @@ def key(
             for numbers in () if shares is None else (shares.offsets, shares.samples):
                 digest.update(numbers.numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def source(kind: type) -> str:
-    """The source code of a class's module; empty if it has none, as for built-in classes."""
-    try:
-        return inspect.getsource(inspect.getmodule(kind) or kind)
-    except (OSError, TypeError):
-        return ""
 
 
 def cached(

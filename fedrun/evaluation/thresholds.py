@@ -13,13 +13,14 @@ from fedrun.experiment.appeal.base import OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.phase import Phase
+from fedrun.strategies.sgd import SGD
 
 
 def client_thresholds(experiment: Experiment, phase: Phase, cache: Path | None, ranks: Ranks) -> dict[str, Thresholds]:
     """The threshold ρ_k of each client, by population; empty if appeal is not measured.
 
     Args:
-        experiment: of the run.
+        experiment: experiment of the run.
         phase: the first; clients that train for their thresholds start from its initial model.
         cache: folder in which thresholds are stored for other runs of the same clients; None: they are not stored.
         ranks: the processes that compute together.
@@ -33,7 +34,7 @@ def client_thresholds(experiment: Experiment, phase: Phase, cache: Path | None, 
         initial = phase.initial_model()
 
         def train_alone(population: ClientGroup, local: LocalTraining) -> OwnResults:
-            return own_results(experiment, phase, population, initial, local, ranks)
+            return own_results(experiment, phase, population, initial, local, ranks, client=SGD())
 
         return {
             population.name: appeal.thresholds(population.train, experiment.local, partial(train_alone, population))

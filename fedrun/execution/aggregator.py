@@ -20,10 +20,10 @@ class Accepted:
     """The numbers of an accepted client.
 
     Attributes:
-        weight: in the means.
+        weight: its weight in the means.
         steps: SGD steps made.
         reports: its uploads that are single numbers.
-        measures: by the transforms of its uploads.
+        measures: measurements by the transforms of its uploads.
         squared_norm: ‖y_k − x‖²; None if not requested.
     """
 
@@ -45,10 +45,10 @@ class Aggregator:
         client_states: the next states of the accepted clients.
 
     Args:
-        context: of the clients' training.
+        context: context of the clients' training.
         server: the server strategy.
-        state: of the server before the round.
-        clients: of this rank.
+        state: the server's state before the round.
+        clients: clients of this rank.
         everyone: the cohort of all ranks, int64 ``[C]``, by which weights are computed.
         states: the client states before the round.
     """
@@ -87,7 +87,7 @@ class Aggregator:
         """Add one client.
 
         Args:
-            result: of its local training.
+            result: result of its local training.
             fraction: a factor of its weight.
             counts: whether its costs, losses and state are recorded here; False if another aggregator does it.
         """

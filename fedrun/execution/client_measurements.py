@@ -16,7 +16,7 @@ from fedrun.models.inference import FORWARD_BATCH, evaluate, labelled_embeddings
 from fedrun.models.precision import computing
 from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
 from fedrun.strategies.local_training import LocalTraining
-from fedrun.strategies.sgd import PLAIN_SGD
+from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import address
 from fedrun.training.batches import processed
@@ -40,7 +40,7 @@ class BatchGradient:
 
         Args:
             model: it replaces the loaded one.
-            positions: among the client's training samples, int64 ``[b]``.
+            positions: positions among the client's training samples, int64 ``[b]``.
         """
         network, samples = self._context.network, self._context.samples
         network.load(model)
@@ -83,7 +83,7 @@ def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
         parts = [context.clients[client] for client in job.cohort.tolist()]
         indices = ClientIndices(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
         losses, _ = per_holder(evaluate(context.network, context.samples, indices.samples, FORWARD_BATCH), indices)
-    if context.attack is not None and job.uploads:
+    if context.attack is not None and job.sends_models:
         for position, client in enumerate(job.cohort.tolist()):
             if client in context.attackers:
                 losses[position] = context.attack.reported(losses[position])
@@ -93,7 +93,7 @@ def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
 def _loss_after_steps(context: ExecutionContext, job: CohortJob, client: int) -> torch.Tensor:
     """F_k after the client has adapted the broadcast model by some steps of SGD, a float64 scalar."""
     local, seed = _before_loss(context), address(context.seed, "tuning")
-    train_client(context, PLAIN_SGD, local, client, job.round, seed, job.received[MODEL], {})
+    train_client(context, SGD(), local, client, job.round, seed, job.received[MODEL], {})
     return context.results(context.network.vector, client).losses.double().mean()
 
 

@@ -33,9 +33,9 @@ def train_client(
         local: hyper-parameters.
         client: its number.
         round: t, for the learning rate and the random choices.
-        seed: of the random choices.
+        seed: seed of the random choices.
         start: the model ``[P]`` to start from.
-        constants: from :meth:`ClientStrategy.constants`.
+        constants: the result of :meth:`ClientStrategy.constants`.
         optimizer: its state to begin with, updated in place; None: a new state.
     """
     network, samples = context.network, context.samples

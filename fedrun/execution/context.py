@@ -11,6 +11,7 @@ import torch
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_state import LAST, OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.clustering.context import TrainingContext
+from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import IdleTraining, Senders, ServerStrategy
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.record import Trained
@@ -30,7 +31,7 @@ class ExecutionContext(TrainingContext):
         pipeline: the transforms of updates between client and server.
         attack: the behaviour of the attackers among the clients.
         attackers: their numbers.
-        thresholds: the threshold ρ_k of every client, float64 ``[N]``, if the client strategy requests it.
+        thresholds: returns the threshold ρ_k of every client, float64 ``[N]``; None: the client strategy uses none.
         initial_model: the global model before the first round, ``[P]``, if the client strategy requests it.
         stores_last_upload: whether a client's state contains the model that it sent last.
     """
@@ -41,9 +42,22 @@ class ExecutionContext(TrainingContext):
     idle_training: IdleTraining | None = None
     attack: Attack | None = None
     attackers: frozenset[int] = frozenset()
-    thresholds: torch.Tensor | None = None
+    thresholds: Callable[[], torch.Tensor] | None = None
     initial_model: torch.Tensor | None = None
     stores_last_upload: bool = False
+
+    @classmethod
+    def of(cls, phase: Phase) -> ExecutionContext:
+        """How a phase's clients train, without transforms of uploads, attacks and idle training."""
+        return cls(
+            network=phase.network,
+            samples=phase.samples,
+            clients=phase.federation.train,
+            client=phase.client,
+            local=phase.local,
+            seed=phase.seed,
+            pipeline=UploadPipeline((), phase.network.layout, phase.seed),
+        )
 
     @cached_property
     def private(self) -> torch.Tensor | None:
@@ -113,7 +127,7 @@ class CohortJob:
         received: the server's broadcast.
         client_states: the states of the clients.
         steps: local steps of each, int64 ``[C]``; None: those of the settings of local training.
-        uploads: whether the trained models will be sent; attackers change only those.
+        sends_models: whether the trained models will be sent; attackers change only those.
         mixture: the weight of each of several models for each of the cohort, float64 ``[C, M]``.
         lost: x − x̂ ``[P]``, the part of the server's model that rounding removed from the broadcast; None: no such
             part.
@@ -124,7 +138,7 @@ class CohortJob:
     received: Vectors
     client_states: ClientStates
     steps: torch.Tensor | None = None
-    uploads: bool = True
+    sends_models: bool = True
     mixture: torch.Tensor | None = None
     lost: torch.Tensor | None = None
 

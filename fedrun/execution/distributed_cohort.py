@@ -46,8 +46,8 @@ class PartialUpdate:
     """The small values of one rank's part of a model's update.
 
     Attributes:
-        update: of this rank's clients, without means and rows.
-        shapes: of its means, by name.
+        update: update of this rank's clients, without means and rows.
+        shapes: shapes of its means, by name.
         width: r, the number of entries in a row; 0 without rows.
     """
 
@@ -73,7 +73,7 @@ class DistributedCohort:
 
     Args:
         executor: trains this rank's clients.
-        ranks: of the run.
+        ranks: ranks of the run.
         stateful: whether clients have a state between rounds.
 
     Attributes:
@@ -114,7 +114,7 @@ class DistributedCohort:
 
         Args:
             clients: their numbers.
-            measure: from a client's number to a small tensor on the CPU, of the same shape for all. It may use the
+            measure: maps a client's number to a small tensor on the CPU, of the same shape for all. It may use the
                 client's state. Its cost is taken to be the number of the client's training samples.
         """
         local = clients

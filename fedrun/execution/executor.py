@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 
@@ -24,6 +25,9 @@ from fedrun.training.batches import processed, steps_of
 
 class Executor(ABC):
     """Runs local training."""
+
+    name: ClassVar[str]
+    """The value of ``hardware.executor``."""
 
     def __init__(self, context: ExecutionContext) -> None:
         self.context = context
@@ -68,7 +72,6 @@ class Executor(ABC):
         wants, layout = context.client.wants, context.network.layout
         names = state_names(context.client, layout)
         is_new = [names.isdisjoint(job.client_states.held.get(client, {})) for client in clients.tolist()]
-        thresholds = context.thresholds if "threshold" in wants else None
         return ClientInfo(
             layout=layout,
             local=context.local,
@@ -83,10 +86,16 @@ class Executor(ABC):
             label_counts=None if self._label_counts is None else self._label_counts[clients],
             initial_loss=initial_losses(context, job) if "initial_loss" in wants else None,
             initial_gradient=initial_gradients(context, job) if "initial_gradient" in wants else None,
-            threshold=None if thresholds is None else thresholds[clients, None],
+            threshold=self._thresholds[clients, None] if "threshold" in wants else None,
             initial_model=context.initial_model,
             mixture=None if job.mixture is None else job.mixture.float().to(device),
         )
+
+    @cached_property
+    def _thresholds(self) -> torch.Tensor:
+        """The threshold of every client, float64 ``[N]``, computed when a client is first trained."""
+        assert self.context.thresholds is not None
+        return self.context.thresholds().to(self.context.network.vector.device)
 
     @cached_property
     def usual_samples(self) -> torch.Tensor:
@@ -110,8 +119,8 @@ class Executor(ABC):
 
         Args:
             received: the broadcast, with a model ``[P]``.
-            client_state: with private entries ``[..., h]``.
-            is_new: of :class:`ClientInfo`, bool ``[..., 1]``.
+            client_state: the clients' states, with private entries ``[..., h]``.
+            is_new: as in :class:`ClientInfo`, bool ``[..., 1]``.
         """
         private = self.context.private
         if private is None:
@@ -143,12 +152,12 @@ class Executor(ABC):
 
         Args:
             model: ``[..., P]`` after local training, and after an attack.
-            job: with the broadcast.
+            job: the cohort's job, with the broadcast.
             received: the broadcast as :meth:`with_private` returns it.
             client_state: before the round.
-            constants: from :meth:`ClientStrategy.constants`.
+            constants: the result of :meth:`ClientStrategy.constants`.
             optimizer: its state after local training, ``[..., S]``.
-            client: with the start.
+            client: information about the clients, with the start.
 
         Raises:
             InputError: ``finish`` does not return what the strategy declares.
@@ -172,7 +181,7 @@ class Executor(ABC):
     def tampered(self, model: torch.Tensor, job: CohortJob, client: int) -> torch.Tensor:
         """A client's trained model ``[P]``; an attacker's is changed."""
         context = self.context
-        if context.attack is None or not job.uploads or client not in context.attackers:
+        if context.attack is None or not job.sends_models or client not in context.attackers:
             return model
         trainable = context.network.layout.trainable
         draw = generator(context.seed, "attack", job.round, client)
@@ -188,7 +197,7 @@ class Executor(ABC):
         ``info``, the information about the client, is built only if it is needed.
         """
         context, client = self.context, int(job.cohort[result.position])
-        if not job.uploads:
+        if not job.sends_models:
             return result
         if context.pipeline.changes_uploads:
             result = self._transformed(result, job, client, info)
@@ -204,9 +213,9 @@ class Executor(ABC):
         context = self.context
         lengths = context.pipeline.client_state(context.client.sends)
         own = replace(job.client_states, lengths=lengths).of(client, context.network.vector.device)
-        uploads, sent = context.pipeline.send(result.uploads, job.received, own, job.round, client)
-        state = context.client.acknowledge(result.client_state, result.uploads, uploads, info())
-        return replace(result, uploads=uploads, client_state={**state, **sent.state}, measures=sent.measures)
+        sent = context.pipeline.send(result.uploads, job.received, own, job.round, client)
+        state = context.client.acknowledge(result.client_state, result.uploads, sent.vectors, info())
+        return replace(result, uploads=sent.vectors, client_state={**state, **sent.state}, measures=sent.measures)
 
     def next_states(
         self, states: ClientStates, accepted: Mapping[int, Vectors], excluded: Iterable[int]
@@ -242,7 +251,7 @@ class Executor(ABC):
         idle_training, layout = self.context.idle_training, self.context.network.layout
         assert idle_training is not None
         changes: dict[int, Vectors] = {}
-        for result in self.client_results(replace(job, uploads=False)):
+        for result in self.client_results(replace(job, sends_models=False)):
             kept = idle_training.keep(result.start, result.model, layout)
             if all(bool(vector.sum().isfinite()) for vector in kept.values()):
                 client = int(job.cohort[result.position])

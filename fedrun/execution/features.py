@@ -23,9 +23,9 @@ def compute_features(
 
     Args:
         samples: the n samples of the dataset.
-        indices: of the samples to compute, int64 ``[m]``. The other samples are not read.
+        indices: numbers of the samples to compute, int64 ``[m]``. The other samples are not read.
         encoding: stored samples to features.
-        width: of the features.
+        width: width of the features.
         batch_size: samples per forward pass.
         ranks: the processes that compute together.
     """

@@ -27,10 +27,8 @@ class Hardware:
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         executor: ``in_process``: one client at a time; ``vectorized``: many clients at once, for models without batch
             normalisation, recurrence and (except for perceptrons on a CPU in float32) dropout (others are trained in
-            process, with a warning); ``auto``: each in two of the first four rounds, then the faster one; in process if
-            the other does not support the work. The choice depends on measured times, so a repeated run may differ by
-            rounding. None: ``vectorized`` for perceptrons (on a CPU: without large layers) and at least four clients
-            per round (:func:`fedrun.execution.choice.trains_side_by_side`), otherwise ``in_process``.
+            process, with a warning). None: ``vectorized`` for perceptrons (on a CPU: without large layers) and at least
+            four clients per round (:func:`fedrun.execution.choice.trains_side_by_side`), otherwise ``in_process``.
         threads: CPU threads of PyTorch, at most 1024; None: ``OMP_NUM_THREADS`` if it is set; otherwise 1 for networks
             with less than :data:`SMALL_STEP` per step, and for others all cores, shared evenly among the processes of
             the run or the parallel jobs of the sweep.
@@ -47,7 +45,7 @@ class Hardware:
     """
 
     device: str
-    executor: Literal["in_process", "vectorized", "auto"] | None
+    executor: Literal["in_process", "vectorized"] | None
     threads: Annotated[int, Ge(1), Le(1024)] | None
     deterministic: bool
     cuda_graphs: bool
@@ -68,8 +66,8 @@ class Hardware:
             raise InputError(f"hardware.processes=torchrun: runs in processes that torchrun starts: {START}")
         if isinstance(self.processes, int) and self.processes != ranks.count:
             raise InputError(
-                f"hardware.processes={self.processes}: this run has {ranks.count}; allowed: 1 or auto in sweeps and in "
-                "Python; with torchrun auto"
+                f"hardware.processes={self.processes}: the number of this run's processes is {ranks.count}; allowed: 1 "
+                "or auto in sweeps and in Python; with torchrun auto"
             )
         try:
             device = torch.device(self.device)

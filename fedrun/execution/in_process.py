@@ -16,6 +16,8 @@ from fedrun.strategies.client_state import OPTIMIZER
 class InProcess(Executor):
     """Trains a cohort's clients one after the other on one network."""
 
+    name = "in_process"
+
     def client_results(self, job: CohortJob, progress: Progress = lambda done: None) -> Iterator[ClientResult]:
         infos, steps = self.infos(job), self.steps(job).tolist()
         for position in range(len(job.cohort)):

@@ -66,7 +66,7 @@ class Ranks:
     """The ranks of a run. Without arguments: a run of a single process.
 
     Attributes:
-        number: of this rank, 0 for the leader.
+        number: this rank's number, 0 for the leader.
         count: the number of ranks.
         local: number of this rank among those on its machine.
         local_count: the number of ranks on its machine.
@@ -301,7 +301,7 @@ def connected(place: Ranks, store: Store, prefix: str, where: str) -> Ranks:
     Args:
         place: the numbers of this rank.
         store: that all ranks can reach.
-        prefix: of the keys in it.
+        prefix: prefix of the keys in the store.
         where: the store is, for the message.
 
     Raises:

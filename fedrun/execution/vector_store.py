@@ -28,8 +28,8 @@ class Slot:
     """The position of a vector in the file.
 
     Attributes:
-        number: of the slot.
-        length: of the vector, numbers.
+        number: number of the slot.
+        length: the vector's length.
         crc32: of the vector's bytes.
     """
 
@@ -45,9 +45,9 @@ class VectorStore:
     is referenced. So a checkpoint can refer to slots if its state is referenced until the next checkpoint.
 
     Args:
-        length: of a slot of the file, numbers. Longer vectors stay in main memory.
+        length: length of the file's slots. Longer vectors stay in main memory.
         limit: bytes of vectors in main memory.
-        path: of the file, which is created when needed; None: a temporary file.
+        path: path of the file, which is created when needed; None: a temporary file.
     """
 
     def __init__(self, length: int, limit: float, path: Path | None = None) -> None:

@@ -23,7 +23,7 @@ from fedrun.models.precision import computing
 from fedrun.strategies.client import Outputs, overrides, shuffles
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
-from fedrun.strategies.contract import check_losses, check_vector, linear_correction
+from fedrun.strategies.contract import check_losses, check_vector, checked_linear_correction
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
 from fedrun.training.batches import epochs
@@ -49,6 +49,8 @@ UNSUPPORTED = (
 
 class Vectorized(Executor):
     """Trains groups of clients as one batched computation, with the results of :class:`InProcess` up to rounding."""
+
+    name = "vectorized"
 
     @classmethod
     def unsupported(cls, context: ExecutionContext) -> str | None:
@@ -116,7 +118,7 @@ class Vectorized(Executor):
             sizes, firsts = context.clients.sizes[clients[-working:]].tolist(), range(begin, end, together)
             self._descend(weights[-working:], carried, objective, of_last(constants, working), rate, sizes, firsts)
         sent = model
-        if context.attack is not None and job.uploads:
+        if context.attack is not None and job.sends_models:
             sent = torch.stack([self.tampered(model[k], job, client) for k, client in enumerate(clients)])
         info = replace(info, start=start)
         uploads, next_state = self.finished(sent, job, received, state, constants, optimizer, info)
@@ -148,7 +150,7 @@ class Vectorized(Executor):
         ``sizes`` are the clients' numbers of samples, ``firsts`` the numbers of each step's first batch.
         """
         strategy, local = self.context.client, self.context.local
-        correction = linear_correction(strategy, constants, weights.shape[-1])
+        correction = checked_linear_correction(strategy, constants, weights.shape[-1])
         directs = overrides(strategy, "direction")
         plain = not directs and not overrides(strategy, "frozen")
         fused = plain and optimizer is None and local.max_gradient_norm is None and objective.descends
@@ -235,8 +237,8 @@ class Objectives:
     """The objective of a group of clients: gradients, and a record of the processed samples.
 
     Args:
-        context: with the network, the samples and the client strategy.
-        constants: from :meth:`ClientStrategy.constants`, ``[C, m]`` or ``[m]`` each.
+        context: the context of local training, with the network, the samples and the client strategy.
+        constants: the result of :meth:`ClientStrategy.constants`, ``[C, m]`` or ``[m]`` each.
         batches: sample numbers int64 ``[C, S, B]``.
         counts: the number of real samples of each batch, int64 ``[C, S]``; 0 after a client's last batch. Clients are
             in ascending order of their numbers of batches.

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from fedrun.config.option_name import chosen
 from fedrun.data.evaluation_split import TARGETED
+from fedrun.data.partitions.base import Partition
 from fedrun.data.population import Population
 from fedrun.data.targets import Target
+from fedrun.data.tasks.base import Task
 from fedrun.experiment.appeal.base import Appeal
 from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
@@ -17,6 +19,7 @@ from fedrun.strategies.client import ClientStrategy, is_personal, overrides
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
+from fedrun.uploads.attacks.base import Attack
 
 
 def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> None:
@@ -35,7 +38,7 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
         for group, part, needs in (
             ("strategy/client", client, measured or (private is not None and not private.any())),
             ("strategy/server", server, "head" in server.wants or server.rows == "head"),
-            ("strategy/clustering", clusters, clusters.infers or clusters.reports(1)),
+            ("strategy/clustering", clusters, clusters.infers or clusters.reports_labels),
             ("strategy/post_training", strategy.afterwards(), strategy.afterwards().last_rounds(2)),
         )
         if needs
@@ -155,4 +158,51 @@ def check_phases(
     if several and evaluation.tuned_by:
         raise InputError(
             f"{evaluation.tuned_by} needs one global model, and a strategy with clusters has several; set it to 0"
+        )
+
+
+def check_task(
+    task: Task,
+    partition: Partition,
+    strategy: Strategy,
+    attack: Attack,
+    appeal: Appeal,
+    population: Population,
+    evaluation: Evaluation,
+) -> None:
+    """Reject parts that need one class per sample, or one embedding per sample, if the task has none.
+
+    Raises:
+        InputError: naming the part and the task.
+    """
+    clusters, afterwards = strategy.clusters(), strategy.afterwards()
+    needing = [
+        chosen(group, part)
+        for group, part, needs in (
+            ("partition", partition, partition.needs_classes),
+            ("strategy/client", strategy.client, strategy.client.needs_classes),
+            ("strategy/server", strategy.server, strategy.server.needs_classes),
+            ("attack", attack, attack.needs_classes),
+            ("appeal", appeal, appeal.needs_classes),
+            ("strategy/clustering", clusters, clusters.needs_classes),
+            ("strategy/post_training", afterwards, afterwards.needs_classes),
+        )
+        if needs
+    ]
+    if population.flipped_share:
+        needing.append(f"population.flipped_share={population.flipped_share:g}")
+    if evaluation.adaptive:
+        needing.append("evaluation.adaptive=true")
+    if needing and not task.has_classes:
+        raise InputError(
+            f"{needing[0]} needs one class per sample, and the dataset's task is {task.name}; allowed: with a "
+            "classification"
+        )
+    embeds = strategy.client.reference_models or not strategy.client.wants.isdisjoint(
+        ("embeddings", "earlier_embeddings")
+    )
+    if embeds and task.per_symbol:
+        raise InputError(
+            f"{strategy.named_client} compares one embedding per sample, and the dataset's "
+            f"task, {task.name}, has one per symbol; choose another client strategy, such as sgd"
         )

@@ -25,24 +25,24 @@ class Evaluation:
         batch_size: samples per forward pass; it changes speed and memory, not results beyond rounding. With
             ``adaptive`` it is also the number of samples drawn at once, and so changes how many samples a
             test needs.
-        precision: of the global models' evaluation. ``bfloat16``: products of numbers with 8 significant bits, faster
-            where the machine has instructions for it; losses then differ from the third digit on, and a few predictions
-            with them. Models that clients have trained for themselves are always evaluated in float32.
+        precision: precision of global models' evaluation. ``bfloat16``: products of numbers with 8 significant bits,
+            faster where the machine has instructions for it; losses then differ from the third digit on, and a few
+            predictions with them. Models that clients have trained for themselves are always evaluated in float32.
         train_clients: at the end of a run, also evaluate the final model on every training client's own samples, for
             ``clients.parquet``. ``auto``: where the run has trained on three times as many samples or more, so that
             this takes no more than a ninth of that time.
         adaptive: test a model only until it is clear that it has not reached the lowest target that is still to be
             reached; the last round's is tested fully. Rounds to the targets are those of full evaluations. Other
             metrics are known where an evaluation was full; where it was not, there is ``test/accuracy_estimate``.
-        full_every: with ``adaptive``, test fully after every this many rounds, too; None: do not.
-        miss_probability: with ``adaptive``, of overlooking the round that first reaches a target, for each target of a
-            run; 0: never, at many times the cost.
+        full_every: with ``adaptive``, the model is tested fully after every this many rounds, too; None: do not.
+        miss_probability: with ``adaptive``, the probability of overlooking the round that first reaches a target, for
+            each target of a run; 0: never, at many times the cost.
         tuning_steps: also evaluate every client after it has adapted the model by this many SGD steps on its own
             training samples; 0: do not.
         tuning_epochs: the same with this many epochs in place of steps; 0: do not.
         tuning_part: what adapts: the whole ``model`` or its ``head``.
         tuning_lr: learning rate of adapting; None: ``local.lr``.
-        model: of which models the summary reports the accuracy: the ``global`` one, clients' ``own``, or the global one
+        model: the model whose accuracy the summary reports: the ``global`` one, clients' ``own``, or the global one
             after each client has ``tuned`` it; ``auto``: as the client strategy's paper.
         average: how it is averaged: over all clients' test ``samples``, or plainly over ``clients``; ``auto``: as the
             client strategy's paper. Both only choose among the metrics that a run records anyway.

@@ -27,14 +27,13 @@ from fedrun.data.targets import check_targets
 from fedrun.data.validation import Validation
 from fedrun.execution.hardware import Hardware
 from fedrun.experiment.appeal.base import Appeal
-from fedrun.experiment.checks import check_adaptive, check_appeal, check_phases
+from fedrun.experiment.checks import check_adaptive, check_appeal, check_phases, check_task
 from fedrun.experiment.clock.base import Clock
 from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
 from fedrun.experiment.record import RunRecord
 from fedrun.experiment.strategy import Strategy
 from fedrun.experiment.studies.base import Study
-from fedrun.experiment.task_checks import check_task
 from fedrun.experiment.tracking import Tracking
 from fedrun.experiment.upload_checks import check_transforms
 from fedrun.models.base import ModelConfig
@@ -71,7 +70,7 @@ class Experiment:
         evaluation: when and how the global model is tested.
         hardware: the device and the executor.
         tracking: the service that records a copy of the metrics.
-        seed: of every random choice; 0 is a seed.
+        seed: seed of every random choice; 0 is a seed.
         rounds: T, the number of server updates.
         clients_per_round: an int is the number M of clients per round, a float up to 1.0 their share of all clients.
         targets: test accuracies whose first round is reported, and values of other metrics, such as

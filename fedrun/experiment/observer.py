@@ -39,7 +39,7 @@ class RunInfo:
         choices: the chosen option of each group, such as ``{"strategy": "fedavg", "dataset": "digits"}``.
         overrides: the differences from the default configuration.
         sweep: the name of the sweep that the run is a job of; None: a single run.
-        commit: of fedrun, if it runs from a checkout.
+        commit: commit of fedrun, if it runs from a checkout.
         tracking_id: identifies the run's curve at a tracking service; kept in the checkpoint.
     """
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields, replace
 
 import torch
 
-from fedrun.execution.choice import ExecutorTimings
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.server import ServerState
 
@@ -51,8 +50,6 @@ class State:
         membership: the weight of each model for each client, float64 ``[N, M]`` (one 1 per row if each client belongs
             to a single cluster). A row of zeros: the client has not been assigned yet. None: no clusters (yet).
         finished: the final models ``[P]`` of each phase before the current one.
-        timings: the timings of executors in this phase (``hardware.executor=auto``). They decide the executor of the
-            next round, which can change its result by rounding.
     """
 
     round: int
@@ -61,7 +58,6 @@ class State:
     totals: Totals
     membership: torch.Tensor | None = None
     finished: tuple[tuple[torch.Tensor, ...], ...] = ()
-    timings: ExecutorTimings = ()
 
     @property
     def server(self) -> ServerState:

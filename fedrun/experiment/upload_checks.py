@@ -6,11 +6,11 @@ from fedrun.config.option_name import chosen
 from fedrun.data.population import Population
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client import ClientStrategy, overrides
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.fedsgd import FedSGD
-from fedrun.strategies.head_refinement import HeadRefinement
+from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
@@ -57,6 +57,11 @@ def check_transforms(
         if reason is not None:
             raise InputError(
                 f"{used[0]} with {_sides(strategy)}: the server would see {reason}, without noise; {ALLOWED}"
+            )
+        if overrides(strategy.client, "absent"):
+            raise InputError(
+                f"{used[0]} with {strategy.named_client}: clipping and noise would change what clients do not have of "
+                "the model; allowed: client strategies with the whole model, such as sgd"
             )
     if isinstance(privacy, SampleLevel):
         _check_noised_training(privacy, strategy)
@@ -212,7 +217,7 @@ def _sorted_by(clusters: Clustering) -> str | None:
     """The single uploads by which the server would assign clients to models, in words; None: it sees sums per model."""
     if clusters.infers or clusters.stores_last_upload:
         return "every single client's model"
-    if clusters.reports(1):
+    if clusters.reports_labels:
         return LABEL_COUNTS
     return "the part of every single client in each model" if clusters.mixes else None
 
@@ -250,7 +255,7 @@ def _besides_gradients(strategy: Strategy) -> str | None:
     """What clients of a strategy do with their samples besides computing one gradient per step, in words; None:
     nothing.
     """
-    client, server = strategy.client, strategy.server
+    client, server = strategy.client, aggregating(strategy.server)
     if measured := sorted(client.wants - {"initial_model"}):
         return f"use {measured[0]}"
     if client.reference_models:
@@ -259,8 +264,6 @@ def _besides_gradients(strategy: Strategy) -> str | None:
         return "process each batch several times"
     if server.idle_training is not None:
         return "train while they are idle"
-    while isinstance(server, HeadRefinement):
-        server = server.base
     if type(server).steps is not ServerStrategy.steps:
         return "make as many steps as the server requests"
     return None

@@ -53,7 +53,7 @@ class AdaptedModel(ModelConfig):
         Args:
             network: maps encoded samples ``[batch, *spec.input_shape]`` to outputs ``[batch, *spec.output_shape]``; it
                 is changed in place, and computes in float32 from then on.
-            spec: of the dataset.
+            spec: spec of the dataset.
             inner: the part of the network to which the names in keys refer; empty: the whole network.
             fresh: children of that part that are trained besides adapters, because their weights are new.
 
@@ -98,7 +98,7 @@ def split_head(
     Args:
         network: maps encoded samples to outputs.
         known: the part of it to which names refer.
-        spec: of the dataset.
+        spec: spec of the dataset.
         key: the option and its name, for messages.
         head: the layer's name; None: the last linear layer, if it computes the outputs of a task with one output per
             sample.

@@ -16,9 +16,9 @@ class Adapter:
     """The matrices of one adapted layer in a model's vector. s, the layer's scale, is a factor of all of them.
 
     Attributes:
-        a: of A, ``[rank, in]``.
-        b: of B, ``[out, rank]``.
-        residual: of R, ``[out, in]``; None: no residual.
+        a: A, ``[rank, in]``.
+        b: B, ``[out, rank]``.
+        residual: R, ``[out, in]``; None: no residual.
     """
 
     a: Slot

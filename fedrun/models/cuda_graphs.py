@@ -64,9 +64,9 @@ class CudaGraphs:
         """An object that is built once for a key, such as one with recorded functions.
 
         Args:
-            key: of the object. The :data:`KEPT` most recently used ones are kept.
+            key: identifies the object. The :data:`KEPT` most recently used ones are kept.
             build: makes it.
-            version: of the object; another version replaces it.
+            version: version of the object; another version replaces it.
         """
         kept = self._kept.pop(key, None)
         if kept is None or kept[0] != version:
@@ -151,7 +151,7 @@ class RecordedFunction(Generic[T]):
     """A function of tensors, recorded at its third call with arguments of the same shapes.
 
     Args:
-        graphs: of the network.
+        graphs: the network's graphs.
         function: as the module says; its result is valid until the next call of a recorded function.
         what: its name for the log.
     """

@@ -33,8 +33,8 @@ class Slot:
     """The position of one named tensor in the vector.
 
     Attributes:
-        name: of the tensor.
-        shape: of the tensor.
+        name: name of the tensor.
+        shape: shape of the tensor.
         start: its first entry.
         stop: the one after its last.
         layer: the class name of the module that it belongs to, such as ``BatchNorm2d``.

@@ -14,7 +14,7 @@ class FrozenEncoders:
     """Fixed models: they are evaluated without gradient and never change.
 
     Args:
-        network: whose encoder it is.
+        network: the network whose encoder it is.
         models: ``[P]`` each, by name.
     """
 

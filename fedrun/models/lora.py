@@ -25,7 +25,7 @@ class LoRA:
     The rest of the network is frozen, too, except for its head.
 
     Attributes:
-        rank: of the adapters; None: no adapters; the other keys have no effect.
+        rank: rank of the adapters; None: no adapters; the other keys have no effect.
         alpha: the adapters are scaled by alpha / rank.
         targets: names of linear layers, or endings of their names, such as ``query``; empty: peft's choice for the
             architecture.

@@ -14,7 +14,7 @@ def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
     Linear, convolutional and recurrent layers are counted; others cost little.
 
     Args:
-        network: in any mode. It computes in evaluation mode, and its mode is restored.
+        network: a network in any mode. It computes in evaluation mode, and its mode is restored.
         inputs: a batch of network inputs.
     """
     total = 0

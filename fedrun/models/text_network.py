@@ -11,7 +11,7 @@ class TextNetwork(torch.nn.Module):
     """Symbols int64 ``[B, length]`` to the model's logits.
 
     Args:
-        model: of transformers.
+        model: a model of transformers.
         padding: the symbol that the model does not attend to; None: it attends to all symbols.
     """
 

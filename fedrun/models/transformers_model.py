@@ -27,7 +27,7 @@ class TransformersModel(AdaptedModel):
     per symbol, for the next symbol (causal language modelling) or the classification of symbols.
 
     Attributes:
-        name: of a model on the hub, or a folder that ``save_pretrained`` has written; None: ``config`` is given.
+        name: name of a model on the hub, or a folder that ``save_pretrained`` has written; None: ``config`` is given.
         config: the architecture of a model with random weights, as ``AutoConfig.for_model`` takes it, such as
             ``{model_type: bert, hidden_size: 64}``; None: ``name`` is given. Its ``vocab_size`` is the dataset's unless
             it says otherwise.

@@ -14,9 +14,9 @@ def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int =
 
     Args:
         network: maps encoded samples to outputs; its parameters and buffers stay as they are.
-        spec: of the dataset.
+        spec: spec of the dataset.
         key: the option and its name, for messages.
-        samples: in the batch of the trial.
+        samples: number of samples in the trial's batch.
 
     Raises:
         InputError: naming the model.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 from fedrun.report import quantities
@@ -54,10 +52,10 @@ def report(
     """The tables of a report; settings without a complete run appear in the first one only.
 
     Args:
-        settings: what is compared.
-        metrics: to report.
+        settings: the settings to compare.
+        metrics: keys of the metrics to report.
         targets: accuracies whose first round is reported, in addition to the runs' own targets.
-        baselines: among the settings; the others are tested against them.
+        baselines: settings against which the others are tested; None: no tests.
         test: the test against the baseline.
     """
     reported = reported_quantities(settings, metrics, targets)
@@ -93,7 +91,7 @@ ADAPTIVE = {
 
 
 def outcomes(settings: Sequence[Setting], reported: Sequence[Quantity], kinds: Sequence[str]) -> list[Table]:
-    """For each kind of quantity a table of the settings; none for a kind without quantities."""
+    """A table of the settings for each kind of quantity; none for a kind without quantities."""
     adaptive = any(run.adaptive for setting in settings for run in setting.complete)
     tables = []
     ends = sorted({run.last_round for setting in settings for run in setting.complete})
@@ -213,27 +211,3 @@ def outcome(quantity: Quantity, result: Comparison, common: int) -> str:
     difference = f"{100 * result.difference:+.2f}" if shares else f"{result.difference:+.4g}"
     some = f", {len(result.seeds)} of {common} seeds" if len(result.seeds) < common else ""
     return f"{difference} (p = {wording.ABSENT if result.p is None else f'{result.p:.3g}'}{some})"
-
-
-def tidy(settings: Sequence[Setting], every: Sequence[Quantity]) -> str:
-    """CSV, one line per setting and quantity: numbers as measured (shares up to 1), keys that differ as columns."""
-    keys = differing(settings)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    names = list(by_short_key(keys, {}))
-    writer.writerow(
-        ["setting", "dataset", "strategy", *names, "kind", "quantity", "seeds", "missing", "cap", "mean", "std"]
-    )
-    for setting in settings:
-        for quantity in every if setting.complete else ():
-            measurement = Measured.of(quantity, setting)
-            missing = sum(value is None for value in measurement.values)
-            numbers = ["" if number is None else repr(number) for number in (measurement.mean, measurement.std)]
-            writer.writerow(
-                [
-                    *(setting.name, setting.dataset, setting.strategy),
-                    *_written(keys, setting),
-                    *(quantity.kind, quantity.key, len(measurement.values), missing, measurement.cap, *numbers),
-                ]
-            )
-    return out.getvalue().rstrip("\n")

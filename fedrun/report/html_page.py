@@ -33,7 +33,7 @@ def page(title: str, tables: Sequence[Table], settings: Sequence[Setting], targe
     Args:
         title: its heading.
         tables: shown unchanged; the page sorts and filters their rows.
-        settings: whose curves and federations are shown, unfinished runs included where no seed is complete.
+        settings: the settings whose curves and federations are shown; unfinished runs only where no seed is complete.
         targets: accuracies to be marked, in addition to the runs' own targets.
     """
     metrics = quantities.metrics(run for setting in settings for run in setting.runs)
@@ -119,9 +119,9 @@ def run_data(run: Run, metrics: Sequence[str], axes: Sequence[Against], step: in
     """The curves of one run: rounds, their position on every axis, and every metric at some of them.
 
     Args:
-        run: whose rows are all read.
-        metrics: to be shown; those that the run did not record are left out.
-        axes: other axes than the rounds.
+        run: a run with all its rows.
+        metrics: keys of the metrics to show; those that the run did not record are left out.
+        axes: the axes other than rounds.
         step: where a metric has more than :data:`POINTS` rounds, multiples of this are shown, and the last one.
     """
     lines = {key: line for key in metrics if any(map(math.isfinite, (line := recorded(run.rows, key)).values()))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedrun.config.build import build
 from fedrun.report.per_run import per_run_rows
-from fedrun.report.runs import Run, find, read, read_config, summary_of
-from fedrun.runs.folder import CLIENTS, CONFIG, METRICS, MODEL
+from fedrun.report.runs import Run, find, read
+from fedrun.runs.folder import CLIENTS, METRICS, MODEL
 from fedrun.strategies.client import trains_global_model
 from fedrun.system.errors import InputError
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from fedrun.data.datasets.base import Dataset, DatasetConfig
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class LoadedRun:
@@ -31,7 +34,7 @@ class LoadedRun:
 
     Attributes:
         run: the run's files.
-        own_dataset: of a run on data in memory, which its folder does not contain; otherwise None.
+        own_dataset: dataset option of a run on in-memory data; None to build it from the configuration.
     """
 
     run: Run
@@ -105,7 +108,7 @@ class LoadedRun:
         """The trained network in evaluation mode, from encoded samples to logits ``[batch, classes]``.
 
         Args:
-            number: of the model, if the run has several (clusters); None: it has one.
+            number: index of the model, for a run with several (clusters); None for a run with one.
 
         Raises:
             InputError: the run is not finished, or has no such model or several; or its clients send no models, so that
@@ -129,7 +132,7 @@ class LoadedRun:
         Args:
             samples: ``[n, *input_shape]``, a tensor, an array or a data frame, as in the dataset's ``inputs``, such as
                 uint8 images or the rows of a table; encoded (and standardised) as in training.
-            number: of the model, if the run has several (clusters); None: it has one.
+            number: index of the model, for a run with several (clusters); None for a run with one.
             batch_size: samples per forward pass.
 
         Raises:
@@ -170,8 +173,8 @@ def load(folder: str | Path, dataset: DatasetConfig | None = None) -> LoadedRun:
         >>> run.predict(run.dataset.inputs[:10])
 
     Args:
-        folder: of the run, ``.../seed=N``.
-        dataset: of a run on data in memory.
+        folder: the run's folder, ``.../seed=N``.
+        dataset: dataset option of a run on in-memory data; None to build it from the configuration.
 
     Raises:
         InputError: the folder holds no run, or a file is damaged.
@@ -183,16 +186,15 @@ def load(folder: str | Path, dataset: DatasetConfig | None = None) -> LoadedRun:
     folder = Path(folder)
     if not (folder / METRICS).is_file():
         raise InputError(f"{folder}: holds no run (no {METRICS}); fedrun.load_all reads all runs below a folder")
-    summary = summary_of(folder)
-    run, _ = read(folder, read_config(folder / CONFIG), summary)
-    return LoadedRun(run, dataset)
+    return LoadedRun(read(folder)[0], dataset)
 
 
 def load_all(*places: str | Path) -> pandas.DataFrame:
     """A tidy table of all runs in and below folders (default: ``outputs``): a row per run.
 
     The columns are those of :func:`fedrun.report.per_run.per_run_rows`: seeds and the settings that differ, the metrics
-    after the last round, the best ones, rounds to targets and seconds.
+    after the last round, the best ones, rounds to targets and seconds. A warning is logged for each run that is left
+    out or not finished.
 
     Raises:
         InputError: pandas is not installed, there is no run, or a file is damaged.
@@ -201,6 +203,8 @@ def load_all(*places: str | Path) -> pandas.DataFrame:
     search = find([str(place) for place in places or ("outputs",)])
     if search.damaged or not search.runs:
         raise InputError(search.damaged or search.problems[0])
+    for problem in search.problems:
+        log.warning("%s", problem)
     return pandas.DataFrame(per_run_rows(search.runs))
 
 

@@ -19,8 +19,7 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
     The keys are ``folder``, ``name``, ``dataset``, ``strategy``, ``seed``, ``complete``; every configuration key whose
     value differs between the runs (an option under its group: ``strategy.server``); ``round`` (the last evaluated one)
     with all its metrics; ``best/KEY`` and ``best_round/KEY``; ``rounds_to/TARGET``; with a clock
-    ``virtual_seconds_to/TARGET``; ``seconds``. Numbers are as
-    measured: shares up to 1. A missing value is None.
+    ``virtual_seconds_to/TARGET``; ``seconds``. Numbers are as measured: shares up to 1. A missing value is None.
     """
     contents = [leaves(run.config) for run in runs]
     differing = varying(contents)
@@ -34,7 +33,7 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
             "complete": run.complete,
             **{short: plain(named(key, content.get(key))) for short, key in by_short_key(differing, content).items()},
             **run.rows[-1],
-            **results(run.summary or {}),
+            **({} if run.summary is None else results(run.summary)),
         }
         for run, content in zip(runs, contents, strict=True)
     ]
@@ -49,13 +48,13 @@ def plain(value: Any) -> Value:
 
 def results(summary: Mapping[str, Any]) -> dict[str, Value]:
     """The values of a summary that the last row does not have."""
-    best = summary.get("best", {})
+    best = summary["best"]
     return {
         **{f"best/{key}": entry["value"] for key, entry in best.items()},
         **{f"best_round/{key}": entry["round"] for key, entry in best.items()},
-        **{f"rounds_to/{target}": round for target, round in summary.get("rounds_to", {}).items()},
+        **{f"rounds_to/{target}": round for target, round in summary["rounds_to"].items()},
         **{f"virtual_seconds_to/{target}": time for target, time in summary.get("virtual_seconds_to", {}).items()},
-        **({"seconds": summary["seconds"]} if "seconds" in summary else {}),
+        "seconds": summary["seconds"],
     }
 
 

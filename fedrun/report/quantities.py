@@ -105,22 +105,13 @@ class Measured:
         runs = setting.complete
         values = tuple(map(quantity.of, runs)) if all(map(quantity.known, runs)) else ()
         without = [run.last_round for run, value in zip(runs, values, strict=False) if value is None]
-        return cls(quantity, values, min(without, default=max((run.cap for run in runs), default=0)))
+        return cls(quantity, values, min(without, default=max((run.max_rounds for run in runs), default=0)))
 
     @property
     def known(self) -> list[float]:
         """The values, or nothing if any run has none: the mean of the others would be too good."""
         known = [value for value in self.values if value is not None]
         return known if len(known) == len(self.values) else []
-
-    @property
-    def mean(self) -> float | None:
-        return statistics.fmean(self.known) if self.known else None
-
-    @property
-    def std(self) -> float | None:
-        """Over the seeds, with ddof 0."""
-        return statistics.pstdev(self.known) if self.known else None
 
     def __str__(self) -> str:
         """``71.23 ± 0.45`` (shares in percent); ``>200`` if a seed did not reach the target; ``-`` without value."""

@@ -29,7 +29,7 @@ def ranking(settings: Sequence[Setting], key: str = TARGETED) -> list[Table]:
     settings, such as a partition.
 
     Args:
-        settings: to compare.
+        settings: the settings to rank.
         key: the metric after the last round.
 
     Returns:
@@ -56,9 +56,11 @@ def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, 
     ranked = [_with_seeds(setting, seeds) for setting in settings if known[setting.name].keys() >= set(seeds)]
     if len(ranked) < 3 or len(seeds) < 2:
         return []
+    from scipy import stats
+
     baseline = _with_seeds(baseline, seeds)
     sign = 1 if lower_is_better(quantity.key) else -1
-    of_seed = [ranks([sign * known[setting.name][seed] for setting in ranked]) for seed in seeds]
+    of_seed = [stats.rankdata([sign * known[setting.name][seed] for setting in ranked]) for seed in seeds]
     columns = zip(*of_seed, strict=True)
     mean = {setting.name: statistics.fmean(column) for setting, column in zip(ranked, columns, strict=True)}
     rows = tuple(
@@ -81,8 +83,3 @@ def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, 
 
 def _with_seeds(setting: Setting, seeds: Sequence[int]) -> Setting:
     return replace(setting, runs=tuple(run for run in setting.runs if run.seed in seeds))
-
-
-def ranks(values: list[float]) -> list[float]:
-    """The rank of each value, 1 for the smallest; equal values share the mean of their ranks."""
-    return [sum(other < value for other in values) + (values.count(value) + 1) / 2 for value in values]

@@ -20,16 +20,6 @@ from fedrun.runs.metrics_file import evaluated_rounds, read_rows
 from fedrun.system.errors import InputError
 from fedrun.system.yaml_file import read_yaml
 
-SUMMARISED: Mapping[str, type | tuple[type, ...]] = {
-    "dataset": str,
-    "strategy": str,
-    "data": str,
-    "seconds": (int, float),
-    "rounds": int,
-    "versions": dict,
-}
-"""The keys of a summary that a report reads, and their types."""
-
 SECTIONS = ("evaluation", "validation")
 """Parts of a configuration that a report reads."""
 
@@ -42,12 +32,12 @@ class Run:
     """One run, as its folder describes it.
 
     Attributes:
-        folder: of the run.
+        folder: the run's folder.
         config: the composed configuration, plain containers and scalars.
         dataset: the chosen option's name.
         strategy: the chosen option's name.
-        rows: of ``metrics.jsonl``; at least one.
-        summary: of ``summary.json``; None if the run is not complete.
+        rows: the rows of ``metrics.jsonl``; at least one.
+        summary: the content of ``summary.json``; None if the run is not complete.
     """
 
     folder: Path
@@ -71,13 +61,13 @@ class Run:
         return self.summary is not None
 
     @property
-    def cap(self) -> int:
+    def max_rounds(self) -> int:
         """The largest number of rounds, by its configuration."""
         return int(self.config["rounds"])
 
     @property
     def last_round(self) -> int:
-        """The last evaluated round; less than the cap if the run reached all its targets."""
+        """The last evaluated round; less than ``max_rounds`` if the run reached all its targets."""
         return round_of(self.rows[-1])
 
     @property
@@ -86,33 +76,39 @@ class Run:
         return bool((self.config.get("evaluation") or {}).get("adaptive", False))
 
     @property
-    def searches(self) -> bool:
+    def on_validation(self) -> bool:
         """Whether it was evaluated on validation samples, to choose settings; such a run is no result."""
         return chosen_split((self.config.get("validation") or {}).get("share") or 0.0) == "validation"
 
     def shows_target(self, target: Target) -> bool:
         """Whether its evaluations show when it reached a target."""
-        if self.searches or not any(target.metric in row for row in self.rows):
+        if self.on_validation or not self.recorded(target.metric):
             return False
-        return not self.adaptive or target in map(Target.of, self.config["targets"])
+        return not self.adaptive or target in map(Target.of, self.config.get("targets") or ())
+
+    def recorded(self, metric: str) -> bool:
+        """Whether some row has a metric."""
+        return any(metric in row for row in self.rows)
 
     def check_target(self, target: Target, interpolated: bool = False) -> None:
         """Check that the evaluations show when the run reached a target.
 
         Raises:
-            InputError: they were for other targets, do not allow interpolation, or were not on test samples.
+            InputError: they were for other targets, do not allow interpolation, were not on test samples, or lack the
+                target's metric.
         """
-        if self.searches:
+        if self.on_validation:
             raise InputError(
                 f"{self.folder}: was evaluated on validation samples, and does not show the rounds to "
                 f"{target.name}; use a run with validation.share=0"
             )
+        if not self.recorded(target.metric):
+            raise InputError(f"{self.folder}: has no {target.metric} in any round, as the rounds to {target.name} need")
         if not self.shows_target(target) or (self.adaptive and interpolated):
             raise InputError(
-                f"{self.folder}: was evaluated with evaluation.adaptive=true, targets={self.config['targets']}, which "
-                "does not show "
-                f"the {'interpolated ' if interpolated else ''}rounds to {target.name}; use a run with "
-                "evaluation.adaptive=false"
+                f"{self.folder}: was evaluated with evaluation.adaptive=true, targets={self.config.get('targets')}, "
+                f"which does not show the {'interpolated ' if interpolated else ''}rounds to {target.name}; use a run "
+                "with evaluation.adaptive=false"
             )
 
 
@@ -153,8 +149,7 @@ def find(
         try:
             if names is not None and _name(folder) not in {None, *names}:
                 continue
-            summary = summary_of(folder)
-            run, remark = read(folder, read_config(folder / CONFIG), summary)
+            run, remark = read(folder)
         except InputError as error:
             problems.append(f"{error}; the run is left out")
             damaged = damaged or (problems[-1] if isinstance(error, DamagedRunError) else "")
@@ -190,18 +185,6 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
     return list(run_paths), problems
 
 
-def summary_of(folder: Path) -> dict[str, Any] | None:
-    """The summary of a run; None if the run is not finished.
-
-    Raises:
-        InputError: a file of the run is damaged or cannot be read.
-    """
-    summary = finished(folder)
-    if summary is not None and not all(isinstance(summary.get(key), kind) for key, kind in SUMMARISED.items()):
-        raise DamagedRunError(f"{folder / SUMMARY}: is damaged (it lacks {', '.join(SUMMARISED)})")
-    return summary
-
-
 def run_folders(folders: Iterable[Path]) -> list[Path]:
     """Every folder in and below these that holds a file of a run, in order, each once."""
     folders_with_rows = {
@@ -210,12 +193,13 @@ def run_folders(folders: Iterable[Path]) -> list[Path]:
     return sorted(folders_with_rows)
 
 
-def read(folder: Path, config: Mapping[str, Any], summary: Mapping[str, Any] | None) -> tuple[Run, str]:
-    """The run with a configuration and a summary, and a remark about it (empty: none).
+def read(folder: Path) -> tuple[Run, str]:
+    """A run, and a remark about it (empty: none).
 
     Raises:
-        InputError: the folder has no usable metrics.
+        InputError: a file of the run is damaged or cannot be read, or there are no metrics yet.
     """
+    summary, config = finished(folder), read_config(folder / CONFIG)
     rows = read_rows(folder / METRICS)
     if not rows:
         raise InputError(f"{folder / METRICS}: holds no evaluated round yet")

@@ -9,14 +9,14 @@ from itertools import accumulate
 from typing import Any
 
 from fedrun.config.allowed_values import shown
-from fedrun.config.identity import relevant
+from fedrun.config.identity import class_name, relevant
 from fedrun.config.option_name import option_of
-from fedrun.report.runs import Run
+from fedrun.report.runs import HASH, Run
 
 Leaves = Mapping[str, Any]
 """A configuration's values under their dotted keys."""
 
-SILENT = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probability"})
+NOT_IN_SETTING = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probability"})
 """Keys that are part of a run's identity but change no number of a report, so they do not make another setting. The
 places of files are among them: the data's fingerprint shows whether their content is the same."""
 
@@ -67,7 +67,11 @@ class Setting:
 
 def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a configuration that can change a result, without seeds, under their dotted keys."""
-    return {key: value for key, value in _flat(relevant(config), ()) if not SILENT.intersection((key, *key.split(".")))}
+    return {
+        key: value
+        for key, value in _flat(relevant(config), ())
+        if not NOT_IN_SETTING.intersection((key, *key.split(".")))
+    }
 
 
 def _flat(node: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -84,13 +88,18 @@ def identity(leaves: Leaves) -> str:
 
 
 def _compared(key: str, value: Any) -> Any:
-    """A value as it is compared: 0 and 0.0 are equal, but not 1 and 1.0 of ``clients_per_round`` (one, and all)."""
+    """A value as it is compared: 0 and 0.0 are equal, but not 1 and 1.0 of ``clients_per_round`` (one, and all).
+
+    A class of fedrun is the same in another module.
+    """
+    if key.endswith("_target_") and isinstance(value, str):
+        return class_name(value)
     whole = isinstance(value, float) and value.is_integer() and not key.endswith(COUNT_OR_SHARE)
     return int(value) if whole else value
 
 
 def _same_setting(runs: Sequence[Run]) -> list[str]:
-    """For each run a text that is equal for runs of one setting only.
+    """A text for each run that is equal for runs of one setting only.
 
     These are runs of equal configurations, and runs whose folders have the same hash: one version of fedrun may have
     recorded keys that another did not have, with neutral values.
@@ -105,7 +114,7 @@ def _same_setting(runs: Sequence[Run]) -> list[str]:
     configurations = [identity(leaves(run.config)) for run in runs]
     for run, configuration in zip(runs, configurations, strict=True):
         folder = run.folder.parent.name
-        if re.fullmatch("[0-9a-f]{8}", folder):
+        if HASH.fullmatch(folder):
             joined[first(configuration)] = first(folder)
     return [first(configuration) for configuration in configurations]
 
@@ -189,9 +198,13 @@ def _newer(leaves: Leaves, other: Leaves) -> set[str]:
         argument = next((node for node in _nodes(key) if node not in known), "")
         owner = argument.rpartition(".")[0]
         target = f"{owner}._target_".lstrip(".")
-        if argument and owner not in other and leaves.get(target) == other.get(target):
+        if argument and owner not in other and _same_class(leaves, other, target):
             newer.add(key)
     return newer
+
+
+def _same_class(one: Leaves, other: Leaves, target: str) -> bool:
+    return bool(_compared(target, one.get(target)) == _compared(target, other.get(target)))
 
 
 def _nodes(key: str) -> list[str]:
@@ -238,7 +251,7 @@ def _within_class(key: str, content: Leaves, peers: list[Leaves]) -> bool:
     if _everywhere(key, content, peers):
         return True
     target = f"{key.rpartition('.')[0]}._target_".lstrip(".")
-    same = [other for other in peers if key in other and other.get(target) == content.get(target)]
+    same = [other for other in peers if key in other and _same_class(other, content, target)]
     return key in content and len({compared(other, key) for other in same}) > 1
 
 

@@ -132,11 +132,11 @@ def html(table: Table) -> str:
     )
 
 
-def written(tables: Sequence[Table], format: str) -> str:
+def render(tables: Sequence[Table], format: str) -> str:
     """Several tables as one text.
 
     Args:
-        tables: to write.
+        tables: the tables to write.
         format: ``markdown`` or ``latex``.
     """
     if format == "latex":

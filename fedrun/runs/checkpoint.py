@@ -44,9 +44,9 @@ class Checkpoint:
     """A state, and the content of the run's other files when it was reached.
 
     Attributes:
-        state: of the simulation.
+        state: the simulation's state.
         metrics: content of ``metrics.jsonl``.
-        tracking_id: of the run's curve at a tracking service.
+        tracking_id: identifier of the run's curve at a tracking service.
         seconds: time spent on the run so far, over all its sessions.
         processes: number of processes that computed the newest round.
     """
@@ -80,7 +80,6 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
         "finished": [[model.cpu() for model in models] for models in state.finished],
         "memory": packed(state.client_states.held, store),
         "totals": asdict(state.totals),
-        "timings": state.timings,
         "metrics": asdict(checkpoint.metrics),
         "tracking_id": checkpoint.tracking_id,
         "seconds": checkpoint.seconds,
@@ -112,10 +111,10 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
     """Read a checkpoint.
 
     Args:
-        path: of the file.
-        identity: of the run that wants to use it.
+        path: the checkpoint file.
+        identity: the identity of the run that resumes from it.
         initial: the run's initial state, whose shapes and device the checkpoint's must match.
-        store: of the client state.
+        store: the store of the client states.
 
     Raises:
         InputError: the file is damaged or belongs to another run. It is left in place.
@@ -160,8 +159,7 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             raise InputError(f"{path.with_name(CLIENT_STATES)}: is damaged ({error}); {advice}") from None
         client_states = replace(initial.client_states, held=held)
         totals = Totals(**content["totals"])
-        timings = tuple((str(name), float(seconds)) for name, seconds in content["timings"])
-        state = State(int(content["round"]), models, client_states, totals, content["membership"], finished, timings)
+        state = State(int(content["round"]), models, client_states, totals, content["membership"], finished)
         return Checkpoint(
             state,
             Written(**content["metrics"]),

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import torch
 
-from fedrun.execution.choice import AUTO
 from fedrun.execution.hardware import gpu_name
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
@@ -20,15 +19,12 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
     """A few words on each choice, in the order in which they are shown.
 
     Args:
-        experiment: of the run.
-        simulation: of the experiment.
-        state: from which the run starts or resumes.
+        experiment: the run's experiment.
+        simulation: the experiment's simulation.
+        state: the state that the run starts or resumes from.
     """
     phase, clients = simulation.phase(state), len(simulation.federation.train)
     layout, device = phase.network.layout, simulation.device
-    executor = simulation.executor_name(state)
-    if experiment.hardware.executor == AUTO:
-        executor += " at first; the faster one after a trial"
     computing = gpu_name(device) or counted(torch.get_num_threads(), "thread")
     count = simulation.ranks.count
     processes = f"1 process with {computing}" if count == 1 else f"{count} processes with {computing} each"
@@ -49,7 +45,7 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
         "cohort": f"{'about ' if varies else ''}{phase.cohort_size:,} of {clients:,} clients per round"
         + (", drawn independently" if varies else ""),
         **batches,
-        "machine": f"{processes}, {counted(cores(), 'core')}; executor {executor}"
+        "machine": f"{processes}, {counted(cores(), 'core')}; executor {simulation.round_runner(state).executor.name}"
         + ("; hardware=gpu would use this machine's GPU" if has_idle_gpu else ""),
         "tested": simulation.evaluator(state).tested,
         **accuracy,

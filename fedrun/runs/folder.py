@@ -41,6 +41,24 @@ TRACKED = ("wandb", EVENTS)
 RESULTS = (CONFIG, OVERRIDES, METRICS, CLIENTS, MODEL, CURVES, FEDERATION)
 """The files of a finished run that have a checksum, in addition to its summary."""
 
+SUMMARISED: Mapping[str, type | tuple[type, ...]] = {
+    "title": str,
+    "group": str,
+    "dataset": str,
+    "strategy": str,
+    "overrides": list,
+    "seed": int,
+    "data": str,
+    "rounds": int,
+    "cap": int,
+    "final": dict,
+    "best": dict,
+    "rounds_to": dict,
+    "seconds": (int, float),
+    "versions": dict,
+}
+"""The keys that every summary has, of all versions of fedrun, and their types."""
+
 
 class DamagedRunError(InputError):
     """A file of a finished run differs from what fedrun wrote."""
@@ -73,6 +91,8 @@ def finished(folder: Path) -> dict[str, Any] | None:
         raise DamagedRunError(f"{path}: is damaged ({error}); {again}") from None
     if not isinstance(summary, dict) or summary.get("status") != "complete":
         raise DamagedRunError(f"{path}: is not the summary of a complete run; {again}")
+    if wrong := [key for key, kind in SUMMARISED.items() if not isinstance(summary.get(key), kind)]:
+        raise DamagedRunError(f"{path}: is damaged ({wrong[0]} is missing or of another type); {again}")
     return {**summary, "folder": str(folder)}  # the folder may have been moved since
 
 

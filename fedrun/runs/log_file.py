@@ -16,8 +16,8 @@ def log_to(path: Path, overrides: Sequence[str]) -> Iterator[None]:
     """Append fedrun's log to a file while the block runs, preceded by the run's overrides and followed by its outcome.
 
     Args:
-        path: of the file.
-        overrides: of the run.
+        path: the log file.
+        overrides: the run's overrides.
     """
     with writing(path):
         handler = LogFile(path, encoding="utf-8")

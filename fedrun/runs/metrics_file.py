@@ -27,7 +27,7 @@ class Written:
 
     Attributes:
         size: bytes.
-        crc32: of these bytes.
+        crc32: the checksum of these bytes.
     """
 
     size: int = 0
@@ -41,7 +41,7 @@ class MetricsFile:
         written: the file's content so far.
 
     Args:
-        path: of the file.
+        path: the metrics file.
         kept: the part of the file that belongs to the checkpoint. The rows after it are removed, because their rounds
             will be repeated.
 

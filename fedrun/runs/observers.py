@@ -20,7 +20,7 @@ def chosen_observers(experiment: Experiment, parallel_jobs: int = 1) -> list[Obs
     """The display and the trackers that an experiment's keys choose.
 
     Args:
-        experiment: of the run.
+        experiment: the run's experiment.
         parallel_jobs: number of runs on this machine at once; several have no automatic display.
 
     Raises:

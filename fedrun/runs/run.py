@@ -11,28 +11,13 @@ from fedrun.data.federation import Federation
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Observer
-from fedrun.runs.folder import CLIENT_STATES, LOG, SUMMARY, clear, finished, locked, require_writable
+from fedrun.runs.folder import CLIENT_STATES, LOG, clear, finished, locked, require_writable
 from fedrun.runs.log_file import log_to
 from fedrun.runs.observers import chosen_observers
 from fedrun.runs.session import Session
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 from fedrun.system.source_commit import loaded_commit
-
-DISPLAYED = {
-    "title",
-    "group",
-    "seed",
-    "dataset",
-    "strategy",
-    "overrides",
-    "rounds",
-    "cap",
-    "final",
-    "best",
-    "rounds_to",
-}
-"""The keys of a summary that the displays of a finished run read."""
 
 
 def run(
@@ -107,8 +92,6 @@ def earlier_summary(experiment: Experiment) -> dict[str, Any] | None:
     summary = finished(folder)
     if summary is None:
         return None
-    if missing := DISPLAYED - summary.keys():
-        raise InputError(f"{folder / SUMMARY}: lacks {min(missing)}; start over with overwrite=true")
     if summary.get("appeal", "") != experiment.appeal.fingerprint():
         raise InputError(
             f"{folder}: was finished with other thresholds (the file at appeal.path has changed since); "

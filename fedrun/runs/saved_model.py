@@ -58,10 +58,10 @@ def load_network(path: Path, model: ModelConfig, spec: Spec, number: int | None 
     """The network of a finished run in evaluation mode.
 
     Args:
-        path: of ``model.safetensors``.
-        model: of the run.
-        spec: of the run's dataset.
-        number: of the model, if the run has several (clusters); None: it has one.
+        path: the file ``model.safetensors``.
+        model: the run's model option.
+        spec: the specification of the run's dataset.
+        number: index of the model, for a run with several (clusters); None for a run with one.
 
     Returns:
         A network from encoded samples ``[batch, *spec.input_shape]`` to logits ``[batch, spec.classes]``.

@@ -247,7 +247,7 @@ class Session:
             save_model(self.simulation, state, model)
         with writing(curves):
             plot_curves({self.record.title: [rows]}, curves, self.targets)
-        executor = self.simulation.executor_name(state)
+        executor = self.simulation.round_runner(state).executor.name
         gpu = gpu_name(self.simulation.device)
         summary = summarise_run(self.experiment, self.identity, last, rows, self.targets, executor, self.decisions, gpu)
         if (reported := summary["reported"]) is not None:

@@ -14,7 +14,6 @@ from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import lower_is_better, measures
 from fedrun.evaluation.rounds_to_target import first_hit
-from fedrun.execution.choice import least_seconds
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Row, round_of
@@ -76,12 +75,12 @@ def summarise_run(
     """The summary of a complete run.
 
     Args:
-        experiment: of the run.
-        identity: of the run.
+        experiment: the run's experiment.
+        identity: the run's identity.
         last: the checkpoint after the last round.
-        rows: of the evaluated rounds.
-        targets: whose first round is reported.
-        executor: name of the executor of the next round, if there were one.
+        rows: the rows of the evaluated rounds.
+        targets: the targets whose first round is reported.
+        executor: the executor's name.
         decisions: the choices of the run, in words.
         gpu: the name of each process's GPU; None: it computes on the CPU.
     """
@@ -111,9 +110,9 @@ def summarise_run(
         "machine": {
             "processes": last.processes,
             "threads": torch.get_num_threads(),
+            "executor": executor,
             **({} if gpu is None else {"gpu": gpu}),
         },
-        "executor": {"name": executor, "seconds_per_sample": least_seconds(last.state.timings)},
         "decisions": dict(decisions),
         "versions": versions(),
     }

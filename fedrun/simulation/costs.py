@@ -40,11 +40,11 @@ def round_costs(
     """The costs of one round.
 
     Args:
-        phase: of the round.
+        phase: phase of the round.
         cohort: its participants, int64 ``[C]``.
-        result: of their local work.
+        result: the result of their local work.
         executor: computes how many samples a client processes in a round.
-        devices: of the clients; None: no virtual time.
+        devices: devices of the clients; None: no virtual time.
     """
     idle = torch.full((len(phase.federation.train),), phase.server.idle_training is not None)
     idle[cohort] = False
@@ -68,7 +68,7 @@ def round_costs(
 def start_costs(phase: Phase, devices: Devices | None) -> Totals:
     """The costs of the exchange with all clients before a phase's first round."""
     sizes = phase.federation.train.sizes
-    reports = phase.clustering.reports(phase.network.layout.classes)
+    reports = phase.network.layout.classes if phase.clustering.reports_labels else 0
     seconds = torch.zeros(1)
     if devices is not None:
         seconds = devices.seconds(

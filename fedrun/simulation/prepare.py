@@ -9,8 +9,7 @@ import torch
 from fedrun.config.option_name import chosen
 from fedrun.data.datasets.base import Dataset, Symbols
 from fedrun.data.datasets.in_memory import require_labels
-from fedrun.data.federation import ClientIndices, Federation
-from fedrun.data.population import flip
+from fedrun.data.federation import Federation
 from fedrun.data.samples import Samples
 from fedrun.data.tasks.trial import check_task
 from fedrun.experiment.checks import check_head, check_shared
@@ -35,12 +34,6 @@ def prepare_federation(experiment: Experiment) -> Federation:
     federation = experiment.validation.hold_out(federation, experiment.seed)
     attackers = experiment.attack.attackers(len(federation.train), experiment.seed)
     federation = replace(federation, attackers=frozenset(attackers.tolist()))
-    flipped = () if federation.flipped is None else federation.flipped.nonzero().flatten().tolist()
-    flipping = sorted(federation.attackers - set(flipped))  # flipping a label twice would restore it
-    if experiment.attack.flips_labels and flipping:
-        parts = [federation.train[client].numpy() for client in flipping]
-        targets = flip(federation.dataset.targets, ClientIndices.of(parts), dataset.spec.classes)
-        federation = replace(federation, dataset=replace(federation.dataset, targets=targets))
     if federation.attackers:
         federation = experiment.attack.poisoned(federation, experiment.seed)
     return federation.pooled() if experiment.population.pooled else federation
@@ -111,7 +104,7 @@ def _check_colluding(experiment: Experiment, attackers: int, clients: int, cohor
     """Reject attackers that forge uploads by honest ones of the same round, where no round has both.
 
     Args:
-        experiment: of the run.
+        experiment: experiment of the run.
         attackers: number of clients that attack.
         clients: N.
         cohort: the fewest clients of a round.

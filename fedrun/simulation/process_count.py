@@ -13,7 +13,8 @@ from __future__ import annotations
 import torch
 
 from fedrun.data.federation import Federation
-from fedrun.execution.choice import trains_side_by_side
+from fedrun.execution.choice import supported_executor
+from fedrun.execution.context import ExecutionContext
 from fedrun.execution.hardware import openmp_threads
 from fedrun.experiment.experiment import Experiment
 from fedrun.simulation.prepare import first_phase
@@ -51,7 +52,7 @@ def automatic_processes(experiment: Experiment, federation: Federation) -> int:
     """The number of processes of a run that may be divided.
 
     Args:
-        experiment: of the run.
+        experiment: experiment of the run.
         federation: its clients.
 
     Raises:
@@ -66,10 +67,8 @@ def automatic_processes(experiment: Experiment, federation: Federation) -> int:
         or phase.clustering.stores_last_upload
         or experiment.evaluation.client_means
     )
-    together = experiment.hardware.executor is None and trains_side_by_side(
-        phase.network, phase.local.precision, phase.cohort_size
-    )
-    if keeps_state or together:
+    executor = supported_executor(experiment.hardware.executor, ExecutionContext.of(phase), phase.cohort_size)
+    if keeps_state or executor.name == "vectorized":
         return 1
     work = RoundWork.of(phase)
     if work.seconds < ROUND_SECONDS or work.seconds * experiment.rounds < RUN_SECONDS:

@@ -87,7 +87,7 @@ class RoundRunner:
     Attributes:
         executor: trains this rank's clients.
         cohort: divides the work among the ranks.
-        phase: of the rounds.
+        phase: phase of the rounds.
     """
 
     executor: Executor
@@ -185,7 +185,7 @@ class RoundRunner:
         """Train this rank's clients, and yield each client with its result.
 
         Args:
-            jobs: of this rank.
+            jobs: jobs of this rank.
             whole: number of the round's participants on all ranks.
             progress: called as if the other ranks finished clients at the same pace as this rank.
         """
@@ -247,11 +247,11 @@ class RoundRunner:
 
         Args:
             models: M of them.
-            jobs: of this rank.
+            jobs: jobs of this rank.
             cohort: int64 ``[C]``, of all ranks.
-            weights: of each model for each of the cohort, ``[C, M]``.
+            weights: the weight of each model for each client of the cohort, ``[C, M]``.
             members: the clients of the cohort that train each model, by its number.
-            results: with the numbers of their clients.
+            results: the clients' results, with the clients' numbers.
 
         Returns:
             This rank's update of each model that some of its clients have trained, by number, and the client states.

@@ -23,7 +23,7 @@ class RoundWork:
 
     Attributes:
         step: multiply-adds of a forward pass over one batch.
-        gradients: of a batch each, that all clients of a round compute.
+        gradients: number of batch gradients that all clients of a round compute.
     """
 
     step: int

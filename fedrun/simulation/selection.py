@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 import torch
 
@@ -60,7 +61,7 @@ def select_cohort(
 
     Args:
         state: before the round.
-        phase: of the round.
+        phase: phase of the round.
         participation: the rule.
         candidates: what the rule may depend on.
         poisson: draw every client independently with probability M / N.
@@ -77,12 +78,17 @@ def select_cohort(
     if poisson:
         return select_poisson(phase.seed, state.round, clients, size / clients), {}
     cohort, metrics = participation.participants(candidates)
-    different = cohort.ndim == 1 and cohort.dtype == torch.int64 and len(set(cohort.tolist())) == len(cohort)
-    if not different or (len(cohort) and not 0 <= int(cohort.min()) <= int(cohort.max()) < clients):
-        dtype = str(cohort.dtype).removeprefix("torch.")
+    if cohort.ndim != 1 or cohort.dtype != torch.int64:
+        wrong = f"{cohort.dtype} {list(cohort.shape)}".removeprefix("torch.")
+    elif len(outside := cohort[(cohort < 0) | (cohort >= clients)]):
+        wrong = f"client {int(outside[0])}"
+    else:
+        twice = [client for client, times in Counter(cohort.tolist()).items() if times > 1]
+        wrong = f"client {twice[0]} twice" if twice else ""
+    if wrong:
         raise InputError(
-            f"{chosen('participation', participation)}: returned {dtype} {list(cohort.shape)}; allowed: the numbers of "
-            f"different clients, int64 [C], each from 0 to {clients - 1}"
+            f"{chosen('participation', participation)}: returned {wrong}; allowed: the numbers of different clients, "
+            f"int64 [C], each from 0 to {clients - 1}"
         )
     if len(cohort) < size and not participation.varies:
         log.info("round %d: %d of %d clients take part", state.round + 1, len(cohort), size)

@@ -37,8 +37,8 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
     """The transforms of a phase's uploads, and the mechanism of privacy among them.
 
     Args:
-        experiment: of the run.
-        phase: of the rounds.
+        experiment: experiment of the run.
+        phase: phase of the rounds.
         calibration: finds the noise of the mechanism.
 
     Raises:
@@ -109,8 +109,8 @@ def _check_buffers(key: str, change: str, experiment: Experiment, phase: Phase) 
     Args:
         key: the option that changes uploads.
         change: what would happen to buffers instead.
-        experiment: of the run.
-        phase: whose clients send.
+        experiment: experiment of the run.
+        phase: the phase whose clients send.
 
     Raises:
         InputError: naming the model.
@@ -131,8 +131,8 @@ def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline
     Args:
         key: the option that changes displacements.
         change: what it does to them.
-        phase: whose clients send.
-        pipeline: of their uploads.
+        phase: the phase whose clients send.
+        pipeline: pipeline of their uploads.
 
     Raises:
         InputError: naming the strategy.
@@ -167,9 +167,17 @@ def without_displacement(phase: Phase, result: RoundResult) -> RoundResult:
 
 
 def aggregate(
-    phase: Phase, state: State, result: RoundResult, context: ExecutionContext, mechanism: Mechanism
+    phase: Phase, state: State, result: RoundResult, context: ExecutionContext, *, sums_only: bool
 ) -> tuple[tuple[ServerState, ...], dict[str, float]]:
-    """The next models, and the mean metrics of the server steps. A model without an update stays as it is."""
+    """The next models, and the mean metrics of the server steps. A model without an update stays as it is.
+
+    Args:
+        phase: phase of the round.
+        state: before the round.
+        result: result of the cohort's local work.
+        context: context of the local work.
+        sums_only: whether the server may use only the sum of the uploads (:attr:`Privacy.sees_sums_only`).
+    """
     clients, layout, pipeline = len(phase.federation.train), phase.network.layout, context.pipeline
     nearest = None if result.membership is None else result.membership.argmax(1)[result.membership.any(1)]
     models, steps = list(result.models), []
@@ -182,7 +190,7 @@ def aggregate(
         server = result.models[number]
         counts = context.label_counts[update.clients] if "label_counts" in phase.server.wants else None
         arrived = attacked(phase, server, replace(update, label_counts=counts), context)
-        if mechanism.answers_empty_cohorts:  # who took part is private; the steps of all clients are taken as known
+        if sums_only:  # who took part is private; the steps of all clients are taken as known
             arrived = replace(arrived, steps=steps_of(context.clients.sizes, context.local, len(context.client.passes)))
         combined, slots, measured = pipeline.combine(arrived, phase.server.broadcast(server), server.slots, round)
         kept = {name: server.slots[name] for name in pipeline.slots()} | dict(slots)
@@ -190,14 +198,17 @@ def aggregate(
             kept[LAST_MEAN] = combined.mean[MODEL].clone()
         aggregated = phase.server.aggregate(server, combined, round)
         check_aggregated(phase.server, aggregated, layout.size)
-        after, step = aggregated
+        after, metrics = aggregated
         models[number] = replace(after, slots={**after.slots, **kept}) if kept else after
-        steps.append({**{f"server/{name}": value for name, value in step.items()}, **measured})
+        steps.append({**{f"server/{name}": value for name, value in metrics.items()}, **measured})
     if phase.local.repair_nonfinite:
         for server in models:
             repair(server.model[: layout.trainable])
-    names = steps[0].keys()
-    return tuple(models), {name: sum(step[name] for step in steps) / len(steps) for name in names}
+    values: dict[str, list[float]] = {}  # a step of one model may have metrics that another's has not
+    for step in steps:
+        for name, value in step.items():
+            values.setdefault(name, []).append(value)
+    return tuple(models), {name: sum(known) / len(known) for name, known in values.items()}
 
 
 def attacked(phase: Phase, server: ServerState, update: CohortUpdate, context: ExecutionContext) -> CohortUpdate:

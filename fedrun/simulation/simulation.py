@@ -21,7 +21,9 @@ from fedrun.evaluation.client_groups import SEEN
 from fedrun.evaluation.client_results import Metrics
 from fedrun.evaluation.evaluator import Evaluator
 from fedrun.evaluation.thresholds import client_thresholds
+from fedrun.execution.choice import EXECUTORS, supported_executor
 from fedrun.execution.context import CohortJob, ExecutionContext
+from fedrun.execution.distributed_cohort import DistributedCohort
 from fedrun.execution.features import compute_features
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.execution.vector_store import VectorStore
@@ -32,7 +34,6 @@ from fedrun.experiment.state import State, Totals
 from fedrun.models.cuda_graphs import CudaGraphs
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.simulation.costs import round_costs, start_costs
-from fedrun.simulation.phase_runner import PhaseRunner
 from fedrun.simulation.prepare import first_phase, prepare_federation
 from fedrun.simulation.round_runner import RoundResult, RoundRunner
 from fedrun.simulation.round_work import RoundWork
@@ -43,7 +44,7 @@ from fedrun.strategies.contract import check_start
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import LAST_MEAN, ServerState
 from fedrun.system.errors import RunError
-from fedrun.uploads.privacy.base import Mechanism
+from fedrun.uploads.privacy.base import Mechanism, Privacy
 from fedrun.uploads.privacy.calibration import Calibration
 
 log = logging.getLogger(__name__)
@@ -60,13 +61,13 @@ class ActivePhase:
         phase: the phase.
         runner: runs the local work of its rounds.
         evaluator: evaluates its models.
-        mechanism: of its privacy.
-        participations: of its clients.
+        mechanism: its mechanism of privacy.
+        participations: counts the rounds in which its clients took part.
         models: the final models of the phase before it, ``[P]`` each.
     """
 
     phase: Phase
-    runner: PhaseRunner
+    runner: RoundRunner
     evaluator: Evaluator
     mechanism: Mechanism
     participations: Participations
@@ -92,7 +93,7 @@ class Simulation:
     Attributes:
         federation: who holds which samples.
         store: holds the client states.
-        devices: of the clients, by which virtual time is measured; None: it is not measured.
+        devices: the clients' devices, by which virtual time is measured; None: it is not measured.
 
     Raises:
         InputError: the experiment, its data or its hardware cannot be used.
@@ -117,9 +118,9 @@ class Simulation:
         phase = first_phase(experiment, self.federation, self.device)
         active = self._activated(phase)
         if self.device.type == "cpu":
-            together = phase.cohort_size if active.runner.executor_name(()) == "vectorized" else 1
+            together = phase.cohort_size if active.runner.executor.name == "vectorized" else 1
             experiment.hardware.fit_threads(together * RoundWork.of(phase).step)
-        longest = max([phase.network.layout.size, *active.runner.context.state_lengths.values()])
+        longest = max([phase.network.layout.size, *active.runner.executor.context.state_lengths.values()])
         self.store = VectorStore(longest, experiment.hardware.client_memory_gb * 2**30, memory_file)
         self._phases = [active]
         if experiment.appeal.known and not experiment.appeal.trained:
@@ -172,16 +173,16 @@ class Simulation:
             noised_steps=mechanism.noised_steps,
             attack=experiment.attack if attackers else None,
             attackers=attackers,
+            thresholds=lambda: self.thresholds[SEEN].train,
             initial_model=phase.initial_model() if "initial_model" in phase.client.wants else None,
             stores_last_upload=phase.clustering.stores_last_upload or experiment.evaluation.client_means,
         )
-        runner = PhaseRunner(
-            phase,
-            context,
-            experiment.hardware.executor,
-            self.ranks,
-            lambda: self.thresholds[SEEN].train,
-        )
+        requested = experiment.hardware.executor
+        executor = supported_executor(requested, context, phase.cohort_size // self.ranks.count)
+        if requested not in (None, executor.name):
+            reason = EXECUTORS[requested].unsupported(context)
+            log.warning("hardware.executor=%s does not support %s; using %s", requested, reason, executor.name)
+        runner = RoundRunner(executor, DistributedCohort(executor, self.ranks, bool(context.state_lengths)), phase)
         evaluator = Evaluator(experiment, phase, lambda: self.thresholds, self.ranks)
         counts = Participations(phase.seed, len(phase.federation.train), phase.cohort_size)
         return ActivePhase(phase, runner, evaluator, mechanism, counts, models)
@@ -206,19 +207,15 @@ class Simulation:
         """Evaluates the models of a state's phase."""
         return self._active(state).evaluator
 
-    def executor_name(self, state: State) -> str:
-        """The name of the executor of the next round."""
-        return self._active(state).runner.executor_name(state.timings)
-
     def round_runner(self, state: State) -> RoundRunner:
         """Runs the local work of the next round."""
-        return self._active(state).runner.round_runner(state.timings)
+        return self._active(state).runner
 
     def client_to_rank(self, state: State) -> torch.Tensor | None:
         """The rank that trains each client in a state's phase and holds its state, int64 ``[N]``; None: any rank can
         train any client.
         """
-        return self._active(state).runner.client_to_rank
+        return self._active(state).runner.cohort.client_to_rank
 
     def initial(self) -> State:
         """The state before the first round."""
@@ -233,13 +230,13 @@ class Simulation:
         """The state with which a phase begins."""
         state = State(round, (), NO_STATE, totals, None, finished)
         active = self._active(state)
-        clustering = active.phase.clustering
-        membership = self.ranks.broadcast(clustering.before(active.runner.context))  # rounding may differ between ranks
+        clustering, context = active.phase.clustering, active.runner.executor.context
+        membership = self.ranks.broadcast(clustering.before(context))  # rounding may differ between ranks
         count = clustering.initial_models if membership is None else membership.shape[1]
         return replace(
             state,
             models=tuple(self._initial_server(active, number) for number in range(count)),
-            client_states=ClientStates(active.runner.context.state_lengths, store=self.store.keep),
+            client_states=ClientStates(context.state_lengths, store=self.store.keep),
             totals=totals + start_costs(active.phase, self.devices),
             membership=membership,
         )
@@ -250,7 +247,7 @@ class Simulation:
         state = phase.server.init(phase.initial_model(number), phase.network.layout, len(phase.federation.train))
         check_start(phase.server, state, len(phase.network.vector))
         means = {LAST_MEAN: state.model} if self.experiment.evaluation.client_means else {}
-        return replace(state, slots={**state.slots, **active.runner.context.pipeline.slots(), **means})
+        return replace(state, slots={**state.slots, **active.runner.executor.context.pipeline.slots(), **means})
 
     def cohort(self, state: State) -> tuple[torch.Tensor, Metrics]:
         """The clients that take part in the next round; see :func:`fedrun.simulation.selection.select_cohort`."""
@@ -290,26 +287,26 @@ class Simulation:
         if state.round == phase.end and not phase.is_last:
             state = self.next_phase(state)
         active = self._active(state)
-        phase, runner = active.phase, active.runner
-        state = replace(state, client_states=replace(state.client_states, lengths=runner.context.state_lengths))
+        phase, runner, context = active.phase, active.runner, active.runner.executor.context
+        state = replace(state, client_states=replace(state.client_states, lengths=context.state_lengths))
         cohort, metrics = self.cohort(state)
-        if not len(cohort) and not active.mechanism.answers_empty_cohorts:
+        privacy = self.experiment.privacy
+        if not len(cohort) and not privacy.sees_sums_only:
             waited = Totals(virtual_seconds=0.0 if self.devices is None else self.devices.server)
             unchanged = replace(state, round=state.round + 1, totals=state.totals + waited)
             return unchanged, {**metrics, "time/round_s": time.perf_counter() - began}
-        round_runner = runner.round_runner(state.timings)
         if len(cohort):
-            result, timings = runner.run(state, cohort, lambda done: progress(done, len(cohort)))
-            require_finite(state, cohort, result, active.mechanism)
+            result = runner.run(state, cohort, lambda done: progress(done, len(cohort)))
+            require_finite(state, cohort, result, privacy)
             if not result.accepted:
                 result = without_displacement(phase, result)
         else:
-            result, timings = empty_round(phase, state), state.timings
+            result = empty_round(phase, state)
         client_states = result.client_states
         if phase.server.idle_training is not None and state.round + 1 < phase.end:
-            client_states = self._idle(state, round_runner, result.jobs[0], client_states)
+            client_states = self._idle(state, runner, result.jobs[0], client_states)
         trained = time.perf_counter()
-        models, steps = aggregate(phase, state, result, runner.context, active.mechanism)
+        models, steps = aggregate(phase, state, result, context, sums_only=privacy.sees_sums_only)
         ended = time.perf_counter()
         metrics |= {
             "train/loss": result.loss,
@@ -326,9 +323,8 @@ class Simulation:
             round=state.round + 1,
             models=models,
             client_states=client_states,
-            totals=state.totals + round_costs(phase, cohort, result, round_runner.executor, self.devices),
+            totals=state.totals + round_costs(phase, cohort, result, runner.executor, self.devices),
             membership=result.membership,
-            timings=timings,
         ), metrics
 
     def _idle(self, state: State, runner: RoundRunner, task: CohortJob, client_states: ClientStates) -> ClientStates:
@@ -358,7 +354,7 @@ class Simulation:
         return active.mechanism.report(state.round, lambda: active.participations.after(state.round))
 
 
-def require_finite(state: State, cohort: torch.Tensor, result: RoundResult, mechanism: Mechanism) -> None:
+def require_finite(state: State, cohort: torch.Tensor, result: RoundResult, privacy: Privacy) -> None:
     """Warn of uploads that are not finite.
 
     With user-level privacy they count as the zero vector, and a round without others is one of noise alone.
@@ -366,8 +362,8 @@ def require_finite(state: State, cohort: torch.Tensor, result: RoundResult, mech
     Raises:
         RunError: no client's upload was finite; with user-level privacy: because the global model had overflowed.
     """
-    as_zero = mechanism.answers_empty_cohorts
-    cure = "a smaller local.lr" if type(mechanism) is Mechanism else "a smaller local.lr or less noise"
+    as_zero, noised = privacy.sees_sums_only, type(privacy) is not Privacy
+    cure = "a smaller local.lr or less noise" if noised else "a smaller local.lr"
     if result.excluded:
         log.warning(
             "round %d: uploads that are not finite %s, of clients %s; %s usually helps",
@@ -380,7 +376,7 @@ def require_finite(state: State, cohort: torch.Tensor, result: RoundResult, mech
         return
     if _has_overflowed(result, as_zero):
         reason = "the global model was not finite before this round; try a smaller strategy.server.lr"
-        if type(mechanism) is not Mechanism:
+        if noised:
             reason = (
                 "the global model had overflowed before, by the noise (privacy) or the server's steps (strategy.server)"
             )

@@ -26,7 +26,8 @@ class APFL(ClientStrategy):
 
     The mixture is evaluated, with the newest global model. v begins as the first model that the client receives. Its
     steps have neither momentum nor weight decay, and they are neither clipped nor repaired. Float buffers are the
-    global model's.
+    global model's, which only the passes at w move, so that clients send the
+    models of plain SGD.
 
     Attributes:
         share: α in [0, 1], of the first round; 0: FedAvg.
@@ -63,7 +64,7 @@ class APFL(ClientStrategy):
             return self._apart(gradient, model, constants)
         # v ← v − η α g(v̄) at v̄ = α v + (1 − α) w
         at = mixed(share, own, model) if self.variant == "paper" else share * (own + model)
-        slope = gradient(at, 0)
+        slope = gradient(at, 0, moves_buffers=False)
         # α ← α − η ⟨v − w, g(v̄)⟩, in [0, 1], with the v and w before their steps
         change = lr * ((own - model) * slope).sum(-1, keepdim=True)
         own -= lr * share * slope
@@ -74,7 +75,7 @@ class APFL(ClientStrategy):
     def _apart(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
         """PFLlib's step: v and w are trained apart, and α is updated after both."""
         own, share, lr = constants[OWN], constants[SHARE], constants["lr"]
-        of_model, of_own = gradient(model, 0), gradient(own, 0)
+        of_model, of_own = gradient(model, 0), gradient(own, 0, moves_buffers=False)
         own -= lr * of_own
         if self.adaptive:
             # α ← α − η (⟨v − w, α g(v) + (1 − α) g(w)⟩ + 0.02 α), in [0, 1], with the v and w after their steps

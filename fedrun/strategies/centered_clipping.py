@@ -1,4 +1,4 @@
-"""Centred clipping (Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333)."""
+"""Centered clipping (Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.server import CohortUpdate, Round, Rows, ServerState, UniformServer
+from fedrun.strategies.vectors import MODEL
 
 CENTER = "center"
 """v in the server's state: the displacement of the round before."""
@@ -22,14 +23,14 @@ class CenteredClipping(UniformServer):
     Buffers are averaged plainly.
 
     Attributes:
-        radius: τ > 0, the largest distance from the centre v.
+        radius: τ > 0, the largest distance from the center v.
         iterations: L ≥ 1 per round; 1 in the paper.
     """
 
     radius: Annotated[float, Gt(0)]
     iterations: Annotated[int, Ge(1)]
 
-    rows: ClassVar[Rows] = "all"
+    rows: ClassVar[Rows] = "parameters"
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {CENTER: model.new_zeros(layout.trainable)})
@@ -37,7 +38,7 @@ class CenteredClipping(UniformServer):
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
         trainable = round.layout.trainable
-        x, center, uploads = state.model[:trainable], state.slots[CENTER], update.rows[:, :trainable]
+        x, center, uploads = state.model[:trainable], state.slots[CENTER], update.rows
         clipped = 0
         for _ in range(self.iterations):
             # v ← v + (1/M) Σ (Δ_k − v) min(1, τ / ‖Δ_k − v‖)
@@ -48,7 +49,7 @@ class CenteredClipping(UniformServer):
                 clipped += distance > self.radius
                 moved.add_(apart, alpha=min(1.0, self.radius / max(distance, 1e-30)) / len(uploads))
             center = center + moved
-        model = update.rows.mean(0)
+        model = update.mean[MODEL]
         # x ← x + v
         model[:trainable] = x + center
         return ServerState(model, {**state.slots, CENTER: center}), {"clipped": float(clipped)}

@@ -100,7 +100,7 @@ class Outputs:
             gradient and in evaluation mode.
         earlier_embeddings: embeddings of the same positions of the batch in this round's e earlier epochs, without
             gradient, ``[e, B, d]``; None in the first epoch, and for strategies that do not request them.
-        task: of the dataset.
+        task: task of the dataset.
     """
 
     logits: torch.Tensor
@@ -236,9 +236,9 @@ class ClientStrategy:
         return own
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
-        """Vectors for the hooks below, computed once per round: ``[..., m]``, or ``[m]`` if all clients share it.
+        """Vectors that the hooks below use in this round's local training.
 
-        They stay fixed in local training, except for what :meth:`direction` updates in place.
+        Only :meth:`direction` may change them, in place. ``[..., m]`` each, or ``[m]`` if all clients share it.
         """
         return {}
 
@@ -248,7 +248,7 @@ class ClientStrategy:
         Always called for a single client (the vectorised executor maps it over the cohort).
 
         Args:
-            outputs: of the network for the batch.
+            outputs: outputs of the network for the batch.
             targets: int64 ``[B]``; of other tasks than classification ``[B, ...]``.
             constants: the client's own, ``[m]`` each.
         """
@@ -265,9 +265,11 @@ class ClientStrategy:
         """The direction that replaces the gradient in a step, ``[..., T]``; a new tensor.
 
         Args:
-            gradient: of the step's batches 0, 1, .. (one for each of :attr:`passes`), at any parameters.
+            gradient: computes the gradient of the step's batches 0, 1, .. (one for each of :attr:`passes`), at any
+                parameters.
             model: the current parameters ``[..., T]``.
-            constants: from :meth:`constants`. Those that are trained along with the model are updated here, in place.
+            constants: the result of :meth:`constants`. Those that are trained along with the model are updated here, in
+                place.
         """
         return gradient(model, 0)
 
@@ -280,8 +282,8 @@ class ClientStrategy:
             model: ``[..., P]`` after local training.
             received: the broadcast.
             client_state: before this round, ``[..., m]`` each with the lengths of :meth:`client_state`.
-            constants: from :meth:`constants`.
-            client: with :attr:`ClientInfo.start`.
+            constants: the result of :meth:`constants`.
+            client: information about the client, with :attr:`ClientInfo.start`.
 
         Returns:
             The uploads (exactly what is sent: a vector ``[..., m]`` for each name in :attr:`sends`), and the next state
@@ -295,7 +297,7 @@ class ClientStrategy:
         If the server follows the mean of client states, they must change by what the server received.
 
         Args:
-            client_state: from :meth:`finish`, one client's; it may be overwritten.
+            client_state: one client's result of :meth:`finish`; it may be overwritten.
             sent: the uploads from :meth:`finish`.
             arrived: those that the server receives.
             client: the client's own information.
@@ -323,6 +325,8 @@ def shuffles(strategy: ClientStrategy) -> bool:
     return "earlier_embeddings" not in strategy.wants
 
 
-def overrides(strategy: ClientStrategy, hook: Literal["direction", "frozen", "loss", "own_model", "private"]) -> bool:
+def overrides(
+    strategy: ClientStrategy, hook: Literal["absent", "direction", "frozen", "loss", "own_model", "private"]
+) -> bool:
     """Whether a strategy overrides this hook. If it does not, the executors can take a faster path."""
     return getattr(type(strategy), hook) is not getattr(ClientStrategy, hook)

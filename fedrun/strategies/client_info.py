@@ -45,7 +45,7 @@ class ClientInfo:
     Attributes:
         layout: the position of every tensor in a model's vector.
         local: the settings of local training.
-        seed: of the run.
+        seed: the run's seed.
         round: t, 0 in the first round.
         clients: the clients' numbers, int64 ``[...]``, on the CPU.
         is_new: whether the client has no state of its strategy yet, bool ``[..., 1]``.
@@ -60,13 +60,13 @@ class ClientInfo:
         initial_gradient: the gradient of that loss, float32 ``[..., T]``. It costs a forward and a backward pass.
         threshold: ρ_k, the training loss below which the global model appeals to the client, float64 ``[..., 1]``.
         initial_model: x_0, the global model before the first round, ``[P]``; for strategies that request it.
-        batch_gradient: from a model ``[P]`` and positions among the client's training samples (int64 ``[b]``) to their
+        batch_gradient: maps a model ``[P]`` and positions among the client's training samples (int64 ``[b]``) to their
             mean loss and its gradient ``[T]``, in evaluation mode; for strategies that request it, one client at a
             time, and in :meth:`ClientStrategy.own_model`.
-        training_embeddings: from a model ``[P]`` to the embeddings and labels of the client's training samples; for
+        training_embeddings: maps a model ``[P]`` to the embeddings and labels of the client's training samples; for
             strategies that want it, in :meth:`ClientStrategy.finish`, one client at a time, and in
             :meth:`ClientStrategy.own_model`. It costs a forward pass over the samples, which counts once in a round.
-        measured_statistics: from a model ``[P]`` to the same model with the means and variances of the client's
+        measured_statistics: maps a model ``[P]`` to the same model with the means and variances of the client's
             training samples in its BatchNorm layers, in :meth:`ClientStrategy.own_model`.
         mixture: the weight of each of several models for the client, float32 ``[..., M]``; None if there is only one.
         start: where local training started, ``[..., P]``; None before :meth:`ClientStrategy.finish`.
@@ -120,7 +120,7 @@ class ClientInfo:
 
         Args:
             purpose: distinguishes these numbers from others of the same client and round.
-            draw: from a generator on the CPU to a tensor ``[m]``.
+            draw: maps a generator on the CPU to a tensor ``[m]``.
         """
         drawn = [draw(generator(self.seed, purpose, self.round, k)) for k in self.clients.flatten().tolist()]
         return torch.stack(drawn).view(*self.clients.shape, -1).to(self.samples.device)

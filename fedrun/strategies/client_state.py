@@ -36,7 +36,7 @@ class ClientStates:
     something are in :attr:`held`.
 
     Attributes:
-        lengths: of the vectors, by name.
+        lengths: lengths of the vectors, by name.
         held: the stored vectors of each client, on the CPU; a client may lack some names.
         store: where vectors are kept.
     """

@@ -22,7 +22,7 @@ def check_losses(strategy: ClientStrategy, losses: object, batch: int) -> None:
         raise _mistake(strategy, "loss", losses, f"the loss of every sample, [{batch}]")
 
 
-def linear_correction(strategy: ClientStrategy, constants: Vectors, trainable: int) -> LinearCorrection | None:
+def checked_linear_correction(strategy: ClientStrategy, constants: Vectors, trainable: int) -> LinearCorrection | None:
     """The correction of a client strategy, if it has one.
 
     Raises:

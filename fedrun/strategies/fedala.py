@@ -44,8 +44,8 @@ class FedALA(ClientStrategy):
     The lower tensors start at the received model x, the top ones at v + (x − v) W. W is learned by gradients on some of
     the client's samples in evaluation mode: one pass over them per round. The client's first adaptation, in its second
     round, makes passes until the loss settles (at most 100). In its first round it starts at x. A client is evaluated
-    by the model at which its local training would start in the next round, with W just learned; evaluation costs the
-    same passes. The federation's costs do not include them.
+    by the model at which its local training would start in the next round, with W just learned. Costs include the
+    adaptation before training, not the passes of evaluations.
 
     Attributes:
         tensors: p ≥ 1, how many of the last parameter tensors are adapted; 2: weight and bias of the head.

@@ -25,7 +25,7 @@ class FedAvgM(WeightedServer):
         momentum: β in [0, 1).
         form: ``heavy_ball``: m ← β m + Δ, x ← x + η_g m; ``nesterov``: x ← x + η_g (Δ + β m) with the new m;
             ``average``: m ← β m + (1 − β) Δ, whose steps are 1 / (1 − β) times smaller.
-        weighting: of the clients in Δ: ``samples`` or ``uniform``.
+        weighting: weights of the clients in Δ: ``samples`` or ``uniform``.
     """
 
     lr: Annotated[float, Gt(0)]

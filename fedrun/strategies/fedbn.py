@@ -24,7 +24,7 @@ class FedBN(ClientStrategy):
 
     Attributes:
         layers: ``batch``: the paper's, batch normalisation; ``all``: every normalisation layer, such as ``GroupNorm``.
-        newcomers: by which normalisation layers clients are evaluated that have not taken part yet: ``initial``; or
+        newcomers: the normalisation layers of clients that have not taken part yet, in evaluations: ``initial``; or
             ``measured``: the initial scale and shift, with means and variances of the client's training samples under
             the global model.
     """

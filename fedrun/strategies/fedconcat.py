@@ -189,9 +189,9 @@ class ConcatenatedFeatures:
     """An encoding: from stored samples to their features under several frozen encoders, in evaluation mode.
 
     Attributes:
-        encoding: from stored samples to the encoders' inputs.
-        dimensions: of one stored sample.
-        encoders: of the models.
+        encoding: maps stored samples to the encoders' inputs.
+        dimensions: number of dimensions of a stored sample.
+        encoders: the models' encoders.
     """
 
     encoding: Encoding
@@ -217,7 +217,7 @@ def encoder_tensors(models: Sequence[torch.Tensor], network: FlatNetwork) -> Vec
 
     Args:
         models: ``[P]`` each.
-        network: of one of them.
+        network: network of one of them.
 
     Returns:
         Views ``encoder.encoders.M.*`` for each model M.

@@ -28,9 +28,10 @@ class FedDCClient(ClientStrategy):
 
     Training begins at w, except with FedUmf's server strategy, where clients that were idle start ahead of w. The drift
     uses the whole displacement y_k − w, because the server corrects by the drift. The gradient state estimates a
-    gradient from the round's K steps, so it uses their displacement, from the start of training. FedUmf's paper does
-    not specify this. With momentum, which the authors' code does not have, the displacement is divided by the number of
-    effective steps, so that it stays a gradient.
+    gradient from the round's K steps, so s uses their displacement y_k − start. FedUmf's paper does not specify this;
+    by another reading s uses y_k − w, too. Both are equal for FedUmf's α = 0, and if all clients take part. With
+    momentum, which the authors' code does not have, the displacement is divided by the number of effective steps, so
+    that it stays a gradient.
 
     Attributes:
         alpha: α ≥ 0; a client uses α_k = α / ω_k with ω_k = n_k N / Σ n_j.

@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.models.adapters import Adapter
+from fedrun.models.adapters import Adapter, adapters_of
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.lora import ResidualServer, required_adapters
+from fedrun.strategies.lora import ResidualServer
 from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
@@ -30,20 +30,21 @@ class FedExLoRA(ResidualServer):
     residual: Literal["exact", "transposed"]
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
-        for adapter in required_adapters(layout, "strategy/server=fedexlora"):
+        state = super().init(model, layout, clients)
+        for adapter in adapters_of(layout):
             shape = _residual(adapter, model).shape
             if self.residual == "transposed" and shape[0] != shape[1]:
                 raise InputError(
                     f"strategy.server.residual=transposed: {adapter.a.name.partition('.lora_A')[0]} has weights of "
                     f"shape {shape[0]}x{shape[1]}; allowed: square ones"
                 )
-        return super().init(model, layout, clients)
+        return state
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
         shares = update.shares.to(update.rows)
         model, ranks = update.mean[MODEL], {}
-        for adapter in required_adapters(round.layout, "strategy/server=fedexlora"):
+        for adapter in adapters_of(round.layout):
             # R ← R + Σ_k p_k B_k A_k − B A
             missing = torch.tensordot(shares, adapter.product(update.rows), 1) - adapter.product(model)
             _residual(adapter, model).add_(missing.T if self.residual == "transposed" else missing)

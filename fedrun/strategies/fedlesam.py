@@ -27,8 +27,8 @@ MOVE = "move"
 
 
 @config_class
-class Perturbed(ClientStrategy):
-    """Step along the gradient at y + e, where e is fixed for the round: SAM in one pass. In its first round e = 0.
+class FedLESAM(ClientStrategy):
+    """SGD along the gradient at y + e, where e is fixed for the round: SAM in one pass. In its first round e = 0.
 
     Attributes:
         rho: ρ ≥ 0; 0: no perturbation.
@@ -73,19 +73,15 @@ class Perturbed(ClientStrategy):
 
 def _by_tensor(move: torch.Tensor, layout: Layout, rho: float) -> torch.Tensor:
     """e_i = −ρ u_i / Σ_j |u_j| for every entry of the i-th tensor, ``[T]``; 0 without a move."""
-    slots = sorted((slot.start, slot.stop) for slot in layout.slots if slot.stop <= layout.trainable)
-    first = move[: len(slots)]
+    tensors = list(layout.views(move).values())
+    # in the authors' code every tensor lies in C order, kernels too
+    first = torch.cat([tensor.flatten() for tensor in tensors])[: len(tensors)]
     shifts = -rho * first / first.abs().sum().clamp_min(1e-30)
-    return shifts.repeat_interleave(torch.tensor([stop - start for start, stop in slots]).to(shifts.device))
+    return shifts.repeat_interleave(torch.tensor([tensor.numel() for tensor in tensors]).to(shifts.device))
 
 
 @config_class
-class FedLESAM(Perturbed):
-    """FedLESAM: plain SGD with the gradient at y + e."""
-
-
-@config_class
-class FedLESAMScaffold(Perturbed, ScaffoldClient):
+class FedLESAMScaffold(FedLESAM, ScaffoldClient):
     """FedLESAM-S: the gradient at y + e, corrected by SCAFFOLD's control variates.
 
     Attributes:
@@ -100,12 +96,12 @@ class FedLESAMScaffold(Perturbed, ScaffoldClient):
 
 
 @config_class
-class FedLESAMDyn(Perturbed, FedDynClient):
+class FedLESAMDyn(FedLESAM, FedDynClient):
     """FedLESAM-D: the gradient at y + e, with FedDyn's dynamic regularisation."""
 
 
 class SendsMove(ServerStrategy):
-    """Also sends clients the last move u of the global model, for :class:`Perturbed` as released."""
+    """Also sends clients the last move u of the global model, for :class:`FedLESAM` as released."""
 
     @property
     def sends(self) -> frozenset[str]:

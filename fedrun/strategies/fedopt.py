@@ -8,7 +8,7 @@ same name; ``variant`` says which. Notation: Δ = Σ p_k (y_k − x), the mean d
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Lt
@@ -26,27 +26,43 @@ Variant = Literal["torch", "reddi"]
 
 @config_class
 class FedOpt(WeightedServer):
-    """The base of the family: the optimizer changes the parameters only; buffers are averaged or frozen.
+    """m ← β₁ m + (1 − β₁) Δ;  x ← x + η_g m / (√v + τ), with v₀ = τ² and each method's own v.
+
+    The optimizer changes the parameters only; buffers are averaged or frozen.
 
     Attributes:
+        name: the prefix of the names of the optimizer's state.
         lr: η_g > 0, the server's learning rate.
+        beta1: β₁ in [0, 1).
         eps: added to the denominator: τ of the papers, ε of torch; > 0.
-        weighting: of the clients in Δ: ``samples`` or ``uniform``.
+        weighting: weights of the clients in Δ: ``samples`` or ``uniform``.
         buffers: ``average``: float buffers (BatchNorm statistics) become the clients' weighted mean; ``frozen``: they
             stay at their initial values, as in code that gives the optimizer named parameters only.
     """
 
+    name: ClassVar[str]
+
     lr: Annotated[float, Gt(0)]
+    beta1: Annotated[float, Ge(0), Lt(1)]
     eps: Annotated[float, Gt(0)]
     buffers: Literal["average", "frozen"]
 
     @abstractmethod
+    def second_moment(self, v: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+        """The next v ``[T]``, a new tensor, given the last one and Δ ``[T]``."""
+
     def slots(self, parameters: torch.Tensor) -> Slots:
         """The optimizer's state before the first round, given the parameters ``[T]``."""
+        m, v = torch.zeros_like(parameters), torch.full_like(parameters, self.eps**2)
+        return {f"{self.name}/m": m, f"{self.name}/v": v}
 
-    @abstractmethod
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
         """The parameters ``[T]`` after a step along Δ ``[T]``, which may be overwritten, and the next state."""
+        # m ← β₁ m + (1 − β₁) Δ,  x ← x + η_g m / (√v + τ)
+        m = moving_average(slots[f"{self.name}/m"], delta, self.beta1)
+        v = self.second_moment(slots[f"{self.name}/v"], delta)
+        moved = stepped(parameters, m, v.sqrt().add_(self.eps), self.lr)
+        return moved, {f"{self.name}/m": m, f"{self.name}/v": v}
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, self.slots(model[: layout.trainable]))
@@ -74,14 +90,14 @@ def moving_average(slot: torch.Tensor, value: torch.Tensor, beta: float) -> torc
 
 @config_class
 class FedAdagrad(FedOpt):
-    """v ← v + Δ²;  x ← x + η_g m / (√v + τ).
+    """v ← v + Δ². The paper has β₁ = 0.
 
     Attributes:
-        beta1: β₁ in [0, 1) of m ← β₁ m + (1 − β₁) Δ; 0 in the paper.
         variant: ``reddi``: v₀ = τ²; ``torch``: v₀ = 0 and no first moment, as in ``torch.optim.Adagrad``.
     """
 
-    beta1: Annotated[float, Ge(0), Lt(1)]
+    name: ClassVar[str] = "fedadagrad"
+
     variant: Variant
 
     def check(self, rounds: int, cohort: int | None = None) -> None:
@@ -92,28 +108,28 @@ class FedAdagrad(FedOpt):
             )
 
     def slots(self, parameters: torch.Tensor) -> Slots:
-        v = torch.full_like(parameters, self.eps**2 if self.variant == "reddi" else 0.0)
-        return {"fedadagrad/m": torch.zeros_like(parameters), "fedadagrad/v": v}
+        slots = super().slots(parameters)
+        if self.variant == "torch":
+            slots["fedadagrad/v"].zero_()
+        return slots
 
-    def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
-        # m ← β₁ m + (1 − β₁) Δ,  v ← v + Δ²,  x ← x + η_g m / (√v + τ)
-        m = moving_average(slots["fedadagrad/m"], delta, self.beta1)
-        v = slots["fedadagrad/v"].addcmul(delta, delta)
-        return stepped(parameters, m, v.sqrt().add_(self.eps), self.lr), {"fedadagrad/m": m, "fedadagrad/v": v}
+    def second_moment(self, v: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+        # v ← v + Δ²
+        return v.addcmul(delta, delta)
 
 
 @config_class
 class FedAdam(FedOpt):
-    """m ← β₁ m + (1 − β₁) Δ;  v ← β₂ v + (1 − β₂) Δ²;  x ← x + η_g m / (√v + τ).
+    """v ← β₂ v + (1 − β₂) Δ².
 
     Attributes:
-        beta1: β₁ in [0, 1).
         beta2: β₂ in [0, 1).
         variant: ``torch``: bias-corrected Adam, as published results with ``torch.optim.Adam`` use it; ``reddi``: the
             paper's Algorithm 2, without bias correction and with v₀ = τ².
     """
 
-    beta1: Annotated[float, Ge(0), Lt(1)]
+    name: ClassVar[str] = "fedadam"
+
     beta2: Annotated[float, Ge(0), Lt(1)]
     variant: Variant
 
@@ -122,74 +138,63 @@ class FedAdam(FedOpt):
         return Adam(self.lr, (self.beta1, self.beta2), self.eps)
 
     def slots(self, parameters: torch.Tensor) -> Slots:
-        slots = self._adam.init(parameters, "fedadam")
+        slots = self._adam.init(parameters, self.name)
         if self.variant == "reddi":
             slots["fedadam/v"].fill_(self.eps**2)
         return slots
 
+    def second_moment(self, v: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+        # v ← β₂ v + (1 − β₂) Δ²
+        return moving_average(v, delta.square(), self.beta2)
+
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
         if self.variant == "torch":
-            return self._adam.step(parameters, delta.neg_(), slots, "fedadam")
-        # m ← β₁ m + (1 − β₁) Δ,  v ← β₂ v + (1 − β₂) Δ²,  x ← x + η_g m / (√v + τ)
-        m = moving_average(slots["fedadam/m"], delta, self.beta1)
-        v = moving_average(slots["fedadam/v"], delta.square(), self.beta2)
-        return stepped(parameters, m, v.sqrt().add_(self.eps), self.lr), {"fedadam/m": m, "fedadam/v": v}
+            return self._adam.step(parameters, delta.neg_(), slots, self.name)
+        return super().step(parameters, delta, slots)
 
 
 @config_class
 class FedYogi(FedOpt):
-    """v ← v − (1 − β₂) Δ² sign(v − Δ²), otherwise FedAdam as in the paper, with v₀ = τ² (torch has no Yogi).
+    """v ← v − (1 − β₂) Δ² sign(v − Δ²); torch has no Yogi.
 
     Attributes:
-        beta1: β₁ in [0, 1).
         beta2: β₂ in [0, 1).
     """
 
-    beta1: Annotated[float, Ge(0), Lt(1)]
+    name: ClassVar[str] = "fedyogi"
+
     beta2: Annotated[float, Ge(0), Lt(1)]
 
-    def slots(self, parameters: torch.Tensor) -> Slots:
-        return {
-            "fedyogi/m": torch.zeros_like(parameters),
-            "fedyogi/v": torch.full_like(parameters, self.eps**2),
-        }
-
-    def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
-        # m ← β₁ m + (1 − β₁) Δ,  v ← v − (1 − β₂) Δ² sign(v − Δ²),  x ← x + η_g m / (√v + τ)
-        m = moving_average(slots["fedyogi/m"], delta, self.beta1)
-        v, squared = slots["fedyogi/v"], delta.square()
-        v = v.addcmul(squared, (v - squared).sign_(), value=self.beta2 - 1)
-        return stepped(parameters, m, v.sqrt().add_(self.eps), self.lr), {"fedyogi/m": m, "fedyogi/v": v}
+    def second_moment(self, v: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+        # v ← v − (1 − β₂) Δ² sign(v − Δ²)
+        squared = delta.square()
+        return v.addcmul(squared, (v - squared).sign_(), value=self.beta2 - 1)
 
 
 @config_class
-class FedAMS(FedOpt):
-    """FedAdam whose second moment never falls: v̂ ← max(v̂, v, ε);  x ← x + η_g m / √v̂.
+class FedAMS(FedAdam):
+    """FedAdam whose second moment never falls, with v₀ = 0: v̂ ← max(v̂, v, ε);  x ← x + η_g m / √v̂.
 
     Attributes:
-        beta1: β₁ in [0, 1).
-        beta2: β₂ in [0, 1).
         variant: ``reddi``: the form of the FedAMS paper (option 1), without bias correction; ``torch``:
             ``torch.optim.Adam(amsgrad=True)``, bias-corrected, ε outside the root.
     """
 
-    beta1: Annotated[float, Ge(0), Lt(1)]
-    beta2: Annotated[float, Ge(0), Lt(1)]
-    variant: Variant
+    name: ClassVar[str] = "fedams"
 
     @property
     def _adam(self) -> Adam:
         return Adam(self.lr, (self.beta1, self.beta2), self.eps, amsgrad=True)
 
     def slots(self, parameters: torch.Tensor) -> Slots:
-        return self._adam.init(parameters, "fedams")
+        return self._adam.init(parameters, self.name)
 
     def step(self, parameters: torch.Tensor, delta: torch.Tensor, slots: Vectors) -> tuple[torch.Tensor, Slots]:
         if self.variant == "torch":
-            return self._adam.step(parameters, delta.neg_(), slots, "fedams")
-        # m ← β₁ m + (1 − β₁) Δ,  v ← β₂ v + (1 − β₂) Δ²,  v̂ ← max(v̂, v, ε),  x ← x + η_g m / √v̂
+            return super().step(parameters, delta, slots)
+        # m ← β₁ m + (1 − β₁) Δ,  v̂ ← max(v̂, v, ε),  x ← x + η_g m / √v̂
         m = moving_average(slots["fedams/m"], delta, self.beta1)
-        v = moving_average(slots["fedams/v"], delta.square(), self.beta2)
+        v = self.second_moment(slots["fedams/v"], delta)
         largest = torch.maximum(slots["fedams/v_max"], v).clamp_min(self.eps)
         moved = stepped(parameters, m, largest.sqrt(), self.lr)
         return moved, {"fedams/m": m, "fedams/v": v, "fedams/v_max": largest}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.models.flat_network import Layout
-from fedrun.strategies.lora import ResidualServer, required_adapters
+from fedrun.models.adapters import adapters_of
+from fedrun.strategies.lora import ResidualServer
 from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import generator
@@ -20,16 +20,12 @@ class FLoRA(ResidualServer):
     last round's stacks.
     """
 
-    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
-        required_adapters(layout, "strategy/server=flora")
-        return super().init(model, layout, clients)
-
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
         shares = update.shares.to(update.rows)[:, None, None]
         model, draw = update.mean[MODEL], generator(round.seed, "lora", round.index)
         ranks = {}
-        for adapter in required_adapters(round.layout, "strategy/server=flora"):
+        for adapter in adapters_of(round.layout):
             assert adapter.residual is not None
             a, b = adapter.a.view(model), adapter.b.view(model)
             # A = [p_1 A_1; ..; p_M A_M] and B = [B_1, .., B_M]: B A = Σ_k p_k B_k A_k

@@ -20,7 +20,7 @@ class GeometricMedian(WeightedServer):
     Attributes:
         iterations: R ≥ 1; 3 in the paper.
         smoothing: ν > 0, the least distance that is divided by.
-        weighting: of the clients: ``samples`` or ``uniform``.
+        weighting: weights of the clients: ``samples`` or ``uniform``.
     """
 
     iterations: Annotated[int, Ge(1)]

@@ -151,3 +151,10 @@ class HeadRefinement(ServerStrategy):
         model = base.model.clone()
         model[layout.head] = head
         return ServerState(model, {**base.slots, **moments}), metrics | refined.metrics
+
+
+def aggregating(server: ServerStrategy) -> ServerStrategy:
+    """The server strategy that aggregates: the innermost base of refinements, or the strategy itself."""
+    while isinstance(server, HeadRefinement):
+        server = server.base
+    return server

@@ -33,7 +33,7 @@ class LocalTraining:
         beta1: β₁ in [0, 1), the decay of the first moment of Adam and AdamW.
         beta2: β₂ in [0, 1), the decay of their second moment.
         eps: ε > 0 of Adam and AdamW.
-        momentum: of SGD, in [0, 1).
+        momentum: momentum of SGD, in [0, 1).
         weight_decay: λ ≥ 0 of the term λ/2 ‖y‖² over the parameters, added after gradient clipping. AdamW multiplies
             the parameters by 1 − η λ instead, before its step.
         batch_size: B ≥ 1 samples; None: all of a client's samples are one batch. The last batch of an epoch may be
@@ -69,7 +69,7 @@ class LocalTraining:
         """Reject settings that contradict each other.
 
         Args:
-            rounds: of the run.
+            rounds: number of the run's rounds.
 
         Raises:
             InputError: naming the keys and what is allowed.

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 
 from fedrun.config.config_class import config_class
+from fedrun.config.option_name import chosen
 from fedrun.models.adapters import Adapter, adapters_of, add_residuals
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.fedavg import FedAvg
@@ -16,10 +17,11 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 
 HOLDERS = "lora/holders"
-"""In the server's state: the numbers of the clients whose next download is the last change of the residuals, int64."""
+"""In the server's state: the clients that took part in the last round, int64: they hold R, and download only its
+change."""
 
 SAVED = "lora/saved"
-"""In the server's state: how many numbers less they receive with that change than with the residuals, int64 ``[1]``."""
+"""In the server's state: the numbers that such a client saves by downloading the change instead of R, int64 ``[1]``."""
 
 
 @config_class
@@ -37,14 +39,15 @@ class ResidualServer(FedAvg):
         add_residuals(network)
 
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
+        required_adapters(layout, chosen("strategy/server", self))
         return ServerState(model, _slots(torch.arange(clients), layout.size - layout.uploaded))
 
     def changed(self, model: torch.Tensor, update: CohortUpdate, ranks: Mapping[Adapter, int]) -> ServerState:
         """The next state.
 
         Args:
-            model: with the changed residuals.
-            update: of the cohort.
+            model: the model with the changed residuals.
+            update: the cohort's update.
             ranks: q for each adapter.
         """
         saved = 0
@@ -67,7 +70,7 @@ def required_adapters(layout: Layout, key: str) -> tuple[Adapter, ...]:
     """The adapters of the model.
 
     Args:
-        layout: of its vector.
+        layout: layout of the model's vector.
         key: the strategy, for the message.
 
     Raises:

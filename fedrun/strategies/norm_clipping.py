@@ -18,18 +18,18 @@ class NormClipping(WeightedServer):
 
     Attributes:
         max_norm: S > 0, the largest Euclidean norm of a displacement y_k − x of the parameters; buffers are averaged.
-        weighting: of the clients: ``samples`` or ``uniform``.
+        weighting: weights of the clients: ``samples`` or ``uniform``.
     """
 
     max_norm: Annotated[float, Gt(0)]
 
-    rows: ClassVar[Rows] = "all"
+    rows: ClassVar[Rows] = "parameters"
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
         trainable = round.layout.trainable
         # x ← x + Σ p_k Δ_k min(1, S / ‖Δ_k‖)
-        x, uploads = state.model[:trainable], update.rows[:, :trainable]
+        x, uploads = state.model[:trainable], update.rows
         norms = torch.stack([(y - x).norm() for y in uploads])
         scaled = update.shares.to(norms) * (self.max_norm / norms.clamp_min(1e-30)).clamp_max(1)
         model = update.mean[MODEL]

@@ -97,7 +97,7 @@ class PFedFDA(FedPer):
     def start(self, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo) -> torch.Tensor:
         assert client.label_counts is not None
         shared = global_statistics(received, client.layout)
-        return with_head(received[MODEL], shared, log_prior(client.label_counts), client.layout)
+        return with_head(received[MODEL], shared, smoothed_log_prior(client.label_counts), client.layout)
 
     def finish(
         self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
@@ -105,14 +105,14 @@ class PFedFDA(FedPer):
         assert client.training_embeddings is not None
         assert client.label_counts is not None
         shared = global_statistics(received, client.layout)
-        own = self.adapted(shared, client.training_embeddings(model), log_prior(client.label_counts))
+        own = self.adapted(shared, client.training_embeddings(model), smoothed_log_prior(client.label_counts))
         means, covariance = own.means.flatten().to(model), own.covariance.flatten().to(model)
         return {MODEL: model, MEANS: means, COVARIANCE: covariance}, {}
 
     def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
         assert client.training_embeddings is not None
         assert client.label_counts is not None
-        layout, prior = client.layout, log_prior(client.label_counts)
+        layout, prior = client.layout, smoothed_log_prior(client.label_counts)
         adapted = self.adapted(global_statistics(received, layout), client.training_embeddings(received[MODEL]), prior)
         return with_head(received[MODEL], adapted, prior, layout)
 
@@ -208,7 +208,7 @@ class PFedFDAServer(FedAvg):
         return ServerState(update.mean[MODEL], {name: update.mean[name] for name in (MEANS, COVARIANCE)}), {}
 
 
-def log_prior(counts: torch.Tensor) -> torch.Tensor:
+def smoothed_log_prior(counts: torch.Tensor) -> torch.Tensor:
     """ln π_c of a client's samples per class, float64 ``[classes]``."""
     smoothed = counts.double() + SMOOTHING
     return (smoothed / smoothed.sum()).log()

@@ -101,7 +101,7 @@ def build_network(
 
     Args:
         model: builds it.
-        spec: of the dataset that it reads.
+        spec: spec of the dataset that it reads.
         seed: the run's seed.
         device: where it is.
         server: prepares it.

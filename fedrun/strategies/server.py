@@ -168,7 +168,8 @@ class IdleTraining(ABC):
 
         Args:
             start: the client strategy's choice, ``[..., P]``.
-            client_state: with zeros under the names of :meth:`client_state` for clients that were not idle.
+            client_state: the clients' states, with zeros under the names of :meth:`client_state` for clients that were
+                not idle.
             client: the information about the client.
         """
 
@@ -288,7 +289,7 @@ class WeightedServer(ServerStrategy):
     """A server strategy whose weights of the clients are a setting.
 
     Attributes:
-        weighting: of the clients: ``samples`` or ``uniform``.
+        weighting: weights of the clients: ``samples`` or ``uniform``.
     """
 
     weighting: Weighting

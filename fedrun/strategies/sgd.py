@@ -25,10 +25,6 @@ class HeadSGD(SGD):
         return encoder
 
 
-PLAIN_SGD, HEAD_SGD = SGD(), HeadSGD()
-"""Where clients train besides the rounds, such as for thresholds: recorded steps are found by their strategy object."""
-
-
 @config_class
 class LastingMomentumSGD(ClientStrategy):
     """Plain SGD that keeps the optimizer's state between rounds, as in centralized training (strategy=centralized)."""

@@ -24,7 +24,7 @@ BLOCK = 512
 """Rows of a large Gram matrix that are computed at a time."""
 
 PAIRWISE = 256
-"""Clients from which on the pairs of classes are fitted one after the other. The kernel values of two classes then take
+"""Number of clients from which pairs of classes are fitted one by one. The kernel values of two classes then take
 longer than a call of scikit-learn, and those of all classes take gigabytes.
 """
 

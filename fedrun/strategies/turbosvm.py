@@ -26,18 +26,18 @@ from fedrun.system.randomness import generator
 class TurboSVM(HeadRefinement):
     """Selective aggregation and max-margin spread-out regularisation of the class embeddings (Algorithms 1 to 3).
 
-    Attributes (besides those of :class:`HeadRefinement`):
+    Attributes:
         selective: average only the support vectors of each class; otherwise keep the base's aggregate.
         spread_out: take the Adam step on the spread-out loss.
         multiclass: ``ovo`` (the paper) or ``ovr``.
         kernel: ``linear``, ``poly``, ``rbf`` or ``sigmoid``.
         gamma: γ > 0 of poly, rbf and sigmoid.
         coef0: c₀ of poly and sigmoid.
-        degree: of poly.
+        degree: degree of the polynomial kernel.
         schedule: the SVM's penalty C in round t of T: ``decreasing`` (T − t)/T (the paper's "linearly increasing
             regularisation"), ``increasing`` (t + 1)/T, ``constant`` 1.
         schedule_rounds: T of the schedule; None for the rounds of the run. The published results use 201.
-        tolerance: of libsvm.
+        tolerance: libsvm's tolerance.
         max_iterations: SMO iterations per binary SVM, 50 in the published code; −1 for no limit. If it stops one early,
             the metric ``server/svm_stopped_early`` is 1.
         classes_per_round: a float up to 1.0 is the share of the classes that enter the SVM each round, an int their

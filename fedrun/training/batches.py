@@ -53,7 +53,7 @@ def processed(samples: int, local: LocalTraining, passes: tuple[int, ...] = (1,)
 
     Args:
         samples: n_k.
-        local: with the client's own number of epochs or steps.
+        local: settings of local training, with the client's own number of epochs or steps.
         passes: how often each batch of a step is processed (see :attr:`ClientStrategy.passes`).
     """
     batch = min(samples, local.batch_size or samples)

@@ -14,7 +14,7 @@ from fedrun.data.samples import Samples
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, Outputs, overrides
-from fedrun.strategies.contract import check_losses, check_vector, linear_correction
+from fedrun.strategies.contract import check_losses, check_vector, checked_linear_correction
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
@@ -55,9 +55,9 @@ def train_noised(
         samples: the dataset.
         indices: the client's sample numbers, int64 ``[n_k]``.
         rate: η_t.
-        constants: from :meth:`ClientStrategy.constants`.
-        draw: of the samples.
-        noise: of the noise.
+        constants: the result of :meth:`ClientStrategy.constants`.
+        draw: generator that draws the samples.
+        noise: generator of the noise.
         optimizer: its state ``[S]`` to begin with, updated in place; None: a new state.
         augment: changes the compact inputs ``[B, ...]`` of one step after another; None: no augmentation.
     """
@@ -65,7 +65,7 @@ def train_noised(
     network.network.train()
     weights = network.vector[: network.layout.trainable]
     state = fresh_state(weights, local) if optimizer is None else optimizer
-    correction = linear_correction(strategy, constants, len(weights))
+    correction = checked_linear_correction(strategy, constants, len(weights))
     gradients, directs = SampleGradients(network, strategy, constants, samples.task), overrides(strategy, "direction")
     computed = 0
 
@@ -117,8 +117,8 @@ class SampleGradients:
     Args:
         network: the loaded network.
         strategy: the client strategy, with its loss.
-        constants: from :meth:`ClientStrategy.constants`.
-        task: of the dataset.
+        constants: the result of :meth:`ClientStrategy.constants`.
+        task: task of the dataset.
 
     Attributes:
         processed: the number of samples so far.

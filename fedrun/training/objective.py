@@ -26,10 +26,10 @@ class Objective:
     Args:
         network: the loaded network, set to training mode.
         strategy: the client strategy, whose hooks change plain SGD.
-        constants: from :meth:`ClientStrategy.constants`.
-        task: of the dataset.
-        record: of the processed samples; every call adds to it.
-        precision: of forward and backward passes.
+        constants: the result of :meth:`ClientStrategy.constants`.
+        task: task of the dataset.
+        record: record of the processed samples; every call adds to it.
+        precision: precision of forward and backward passes.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Objective:
         Args:
             x: encoded inputs ``[B, ...]``.
             y: targets ``[B, ...]``.
-            index: of the batch within its epoch.
+            index: the batch's index within its epoch.
         """
         embeddings = None
         with self._computing:

@@ -93,8 +93,8 @@ class Running:
     """A record that adds every batch to its sums where they are: on a GPU, which need not be waited for.
 
     Args:
-        task: of the dataset.
-        device: of the sums.
+        task: task of the dataset.
+        device: device of the sums.
     """
 
     def __init__(self, task: Task, device: torch.device) -> None:

@@ -16,7 +16,14 @@ from fedrun.training.steps import Steps
 
 
 def can_record(strategy: ClientStrategy, encoding: Encoding) -> bool:
-    """Whether a client strategy's steps do the same with every batch of the same shape, of every client."""
+    """Whether a client strategy's steps do the same with every batch of the same shape, of every client.
+
+    The strategy must have a hash, under which the recorded steps are kept.
+    """
+    try:
+        hash(strategy)
+    except TypeError:
+        return False
     changes = overrides(strategy, "direction") or overrides(strategy, "frozen")
     return not (changes or "earlier_embeddings" in strategy.wants or is_ragged(encoding))
 
@@ -32,9 +39,9 @@ class RecordedSteps:
         network: holds the model.
         build: the steps with constants, a state of the optimizer and a record; their client strategy is one for which
             :func:`can_record` is true.
-        constants: of one of the clients, from :meth:`ClientStrategy.constants`.
-        state: of its optimizer, ``[S]``; None: it has none.
-        record: of the processed samples.
+        constants: one client's result of :meth:`ClientStrategy.constants`.
+        state: state of its optimizer, ``[S]``; None: it has none.
+        record: record of the processed samples.
         references: number of reference models of the client strategy.
     """
 

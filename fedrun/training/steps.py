@@ -10,7 +10,7 @@ import torch
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, LinearCorrection, overrides
-from fedrun.strategies.contract import check_vector, linear_correction
+from fedrun.strategies.contract import check_vector, checked_linear_correction
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.fused_sgd import FusedSGDStep
@@ -27,10 +27,10 @@ class Steps:
         strategy: the client strategy, whose hooks change plain SGD.
         local: hyper-parameters.
         rate: η_t.
-        task: of the dataset.
-        constants: from :meth:`ClientStrategy.constants`.
-        state: of the optimizer, ``[S]``, updated in place; None: it has none.
-        record: of the processed samples.
+        task: task of the dataset.
+        constants: the result of :meth:`ClientStrategy.constants`.
+        state: state of the optimizer, ``[S]``, updated in place; None: it has none.
+        record: record of the processed samples.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Steps:
         self._linear: Callable[[], object] | None = None
 
     def __enter__(self) -> Steps:
-        self._correction = linear_correction(self._strategy, self._constants, len(self._weights))
+        self._correction = checked_linear_correction(self._strategy, self._constants, len(self._weights))
         plain = not (self._directs or overrides(self._strategy, "frozen"))
         if plain and self._state is None and self._local.max_gradient_norm is None:
             update = linear_update(self._correction, self._local, self._rate)
@@ -79,7 +79,7 @@ class Steps:
         Args:
             x: encoded inputs ``[B, ...]``.
             y: targets ``[B, ...]``.
-            index: of the batch within its epoch.
+            index: the batch's index within its epoch.
             frozen: the parameters that do not move, bool ``[T]``; None: all move.
 
         Returns:

@@ -46,7 +46,7 @@ def train(
         samples: the dataset.
         indices: the client's sample numbers, int64 ``[n_k]``.
         rate: η_t.
-        constants: from :meth:`ClientStrategy.constants`.
+        constants: the result of :meth:`ClientStrategy.constants`.
         generator: draws the order of the samples.
         optimizer: its state ``[S]`` to begin with, updated in place; None: a new state.
         augment: changes the compact inputs ``[n, ...]`` of one epoch after another; None: no augmentation.
@@ -89,7 +89,7 @@ def _steps(
         return RecordedSteps(graphs, network, build, constants, state, record, references)
 
     shapes = tuple((name, vector.shape) for name, vector in constants.items())
-    key = "steps", id(strategy), replace(local, epochs=None, steps=1), shapes
+    key = "steps", strategy, replace(local, epochs=None, steps=1), shapes
     return graphs.kept(key, recorded, version=rate).of(constants, state)
 
 

@@ -106,7 +106,7 @@ class UploadPipeline:
         """Bytes that each of some clients downloads, int64 ``[n]``.
 
         Args:
-            numbers: of entries that each receives, which include one model's.
+            numbers: how many numbers each receives, one model's included.
             clients: int64 ``[n]``.
             slots: the server's before the round; empty if there are several models.
         """
@@ -117,9 +117,7 @@ class UploadPipeline:
                 received += size - FLOAT * entries
         return received
 
-    def send(
-        self, uploads: Vectors, received: Vectors, state: Vectors, round: int, client: int
-    ) -> tuple[Vectors, Sent]:
+    def send(self, uploads: Vectors, received: Vectors, state: Vectors, round: int, client: int) -> Sent:
         """One client's uploads as the server receives them.
 
         Args:
@@ -130,23 +128,23 @@ class UploadPipeline:
             client: its number.
 
         Returns:
-            The decoded uploads, and the transforms' measurements and next states. Uploads that are not finite are not
+            The decoded uploads, with the transforms' measurements and next states. Uploads that are not finite are not
             changed and have no next state.
         """
         arrived = {name: vector.clone() for name, vector in uploads.items() if self.is_transformed(len(vector))}
         displacements = self._displacements(arrived, received)
         if not all(map(_is_finite, displacements.values())):
-            return uploads, Sent({})
+            return Sent(uploads)
         sender = Sender(client, round, self.seed, received, state, {name: self._shape(name) for name in displacements})
         changed, after, measures = dict[str, torch.Tensor](), dict[str, torch.Tensor](), dict[str, float]()
         for transform in self._senders:
             sent = transform.send({**displacements, **changed}, sender)
-            changed |= sent.displacements
+            changed |= sent.vectors
             after |= sent.state
             measures |= sent.measures
         # unchanged uploads are passed on without a rounding error
         self._move(arrived, received, changed)
-        return {**uploads, **{name: arrived[name] for name in changed}}, Sent({}, after, measures)
+        return Sent({**uploads, **{name: arrived[name] for name in changed}}, after, measures)
 
     def combine(
         self, update: CohortUpdate, received: Vectors, slots: Vectors, round: Round
@@ -154,7 +152,7 @@ class UploadPipeline:
         """A cohort's update as the strategy's server side sees it.
 
         Args:
-            update: with means, which may be overwritten.
+            update: the cohort's update, with means, which may be overwritten.
             received: the broadcast.
             slots: the server's.
             round: the round.

@@ -43,7 +43,7 @@ class Sender:
         seed: the run's seed.
         received: the broadcast, including the vectors of :meth:`UploadTransform.broadcast`.
         state: the client's state of the transforms, by the names of :meth:`UploadTransform.client_state`.
-        shapes: of its displacements, by name.
+        shapes: shapes of its displacements, by name.
     """
 
     client: int
@@ -60,15 +60,16 @@ class Sender:
 
 @dataclass(frozen=True)
 class Sent:
-    """A transformed upload.
+    """The result of one transform of a client's upload, or of all of them.
 
     Attributes:
-        displacements: the decoded float32 vectors that the transform has changed, by the names of the uploads.
+        vectors: by names of uploads, the decoded float32 displacements that the transform has changed, or after
+            all transforms the uploads as the server receives them.
         state: the client's next state.
         measures: numbers to be logged as means over the cohort; the server's side receives them, too.
     """
 
-    displacements: Vectors
+    vectors: Vectors
     state: Vectors = field(default_factory=dict)
     measures: Mapping[str, float] = field(default_factory=dict)
 
@@ -80,7 +81,7 @@ class Combined:
     Attributes:
         displacements: mean displacements by the names of the uploads.
         slots: the server's next state for the transform.
-        metrics: of the step.
+        metrics: metrics of the step.
         clients: the number of clients that the means represent.
     """
 

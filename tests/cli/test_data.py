@@ -74,6 +74,8 @@ def test_a_reader_who_has_seen_enough() -> None:
         (["list", "--url", "http://host"], "--url http://host: is for fetching a dataset"),
         (["show", "--from", "folder"], "--from folder: is for fetching a dataset"),
         (["mnist", "--to", "folder"], "--to folder: is for showing a federation"),
+        (["tabular"], "tabular: fedrun-data has nothing to fetch for it; use dataset=tabular"),
+        (["synthetic"], "synthetic: fedrun-data has nothing to fetch for it; use dataset=synthetic"),
         (["mnits"], "glove, or list, or show; did you mean mnist?"),
         (["get", "mnist"], "get: no such dataset; allowed: mnist, "),
         (["mnist", "svhn"], "svhn: settings are for fedrun-data show, and datasets are fetched one by one; "),

@@ -25,10 +25,9 @@ def runs(folders):
     return str(folders.top)
 
 
-def test_options_may_stand_between_folders(runs, folders, capsys):
-    (folders.top / "none").mkdir()
+def test_options_may_stand_between_folders(runs, capsys):
     assert run([f"{runs}/*", "--format", "csv", runs]) == 0
-    assert capsys.readouterr().out.startswith("setting,dataset,strategy,local.lr,")
+    assert capsys.readouterr().out.startswith("folder,name,dataset,")
 
 
 def test_markdown_is_the_default(runs, capsys):
@@ -44,7 +43,7 @@ def test_markdown_is_the_default(runs, capsys):
 def test_latex_csv_and_html_go_to_files(runs, tmp_path, capsys):
     starts = {
         "latex": "% needs \\usepackage{booktabs}\n",
-        "csv": "setting,dataset,strategy,local.lr,",
+        "csv": "folder,name,dataset,strategy,seed,complete,local.lr,round,",
         "html": "<!doctype",
     }
     for format, start in starts.items():
@@ -116,7 +115,7 @@ REFUSED = [
     (("{runs}", "--baseline", "krum"), "baseline krum: no such setting; allowed: local.lr=0.1, local.lr=0.2"),
     (("{runs}", "--curve", "x"), "x: no run has this metric; allowed: test/accuracy, test/loss"),
     (("{runs}", "--curve", "test/loss", "--to", "/dev/null/c.png"), "/dev/null/c.png: cannot be written"),
-    (("{runs}", "--curve", "test/loss", "--to", "{empty}/c.what"), "{empty}/c.what: "),
+    (("{runs}", "--curve", "test/loss", "--to", "{empty}/c.eps"), "--to {empty}/c.eps: allowed for a picture: a file "),
     (("{runs}", "--to", "{empty}"), "--to {empty}: is a folder; allowed: a file"),
     (("{runs}", "--curve", "test/loss", "--to", "{empty}/c"), "--to {empty}/c: allowed for a picture: a file whose "),
     (("{runs}", "--curve", ""), "--curve: is empty; leave it out, or name one"),
@@ -128,6 +127,8 @@ REFUSED = [
     (("{runs}", "--table", "turbosvm/table2", "--metric", "nope"), "--metric: allowed: without --table"),
     (("{runs}", "--results", "--baseline", "nope"), "--baseline: allowed: without --results"),
     (("{runs}", "--baseline", "nope", "--format", "csv"), "--baseline: allowed: without --format csv"),
+    (("{runs}", "--metric", "test/loss", "--format", "csv"), "--metric: allowed: without --format csv"),
+    (("{runs}", "--target", "0.5", "--format", "csv"), "--target: allowed: without --format csv"),
     (("{runs}", "--test", "wilcoxon"), "--test: allowed: with --baseline"),
     (("{runs}", "--table", "mine/table1"), "table mine/table1: no such table; allowed: fedavg/table1, "),
     (("{runs}", "--table", "turbosvm/table2"), "table turbosvm/table2: no finished runs; start them "),

@@ -27,5 +27,7 @@ def test_names() -> None:
     assert chosen("strategy/client", option("strategy/client", "fedprox", mu=0.1)) == "strategy/client=fedprox"
     assert chosen("strategy/client", Unlisted()) == "strategy/client=Unlisted"
     assert option_of("dataset", "fedrun.data.datasets.synthetic.Synthetic") == "Synthetic"  # two options have it
+    assert option_of("strategy/client", "fedrun.earlier.Ditto") == "ditto"  # a module that has moved
+    assert option_of("strategy/client", "mine.Ditto") == "Ditto"
     assert option_of("no/such/group", "module.Class") == "Class"
     assert option_of("privacy", f"{Experiment.__module__}.Experiment") == "Experiment"

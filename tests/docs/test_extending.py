@@ -38,7 +38,7 @@ def test_it_runs_with_either_executor(package: Path) -> None:
     for executor in ("in_process", "vectorized"):
         setting = ["strategy=habit", "dataset=rings", "dataset.samples=400", f"hardware.executor={executor}"]
         simulation = Simulation(build_experiment(compose([*setting, "hardware.threads=1"], "conf")))
-        assert simulation.executor_name(simulation.initial()) == executor
+        assert simulation.round_runner(simulation.initial()).executor.name == executor
         state = simulation.initial()
         for _ in range(3):
             state, metrics = simulation.advance(state)

@@ -15,10 +15,9 @@ from fedrun.config.build import option
 from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.data.datasets.base import Scaled
 from fedrun.data.federation import ClientIndices
-from fedrun.evaluation import threshold_cache as cache
 from fedrun.evaluation import thresholds
 from fedrun.evaluation.client_groups import ClientGroup
-from fedrun.evaluation.threshold_cache import key, source
+from fedrun.evaluation.threshold_cache import key
 from fedrun.experiment.appeal.file import read
 from fedrun.models.flat_network import Layout, Slot
 from fedrun.simulation.simulation import Simulation
@@ -253,20 +252,6 @@ def test_the_key_changes_with_what_thresholds_depend_on(make_experiment):
     assert len(keys) == 1 + len(changed) + len(others) + 4
     for same in (replace(experiment, rounds=3), replace(experiment, clients_per_round=2)):
         assert key(same, data, LAYOUT, INITIAL, "", clients) == key(experiment, data, LAYOUT, INITIAL, "", clients)
-
-
-def test_the_key_changes_with_the_code(make_experiment, monkeypatch):
-    """A model of the user's own may be another one under the same name."""
-    experiment = make_experiment(network=mlp, appeal=warmup(5))
-    data, clients = (
-        experiment.dataset.load(),
-        [ClientGroup("clients", ClientIndices.of([np.array([0, 1]), np.array([2])]), None)],
-    )
-    before = key(experiment, data, LAYOUT, INITIAL, "", clients)
-    assert "class WarmUp" in cache.source(type(experiment.appeal))
-    own = type(experiment.model)
-    monkeypatch.setattr(cache, "source", lambda kind: "other" if kind is own else source(kind))
-    assert key(experiment, data, LAYOUT, INITIAL, "", clients) != before
 
 
 def test_validation_samples_do_not_tell_a_later_runs_thresholds(make_experiment, tmp_path):

@@ -142,7 +142,16 @@ FURTHER = [
                 "privacy.accountant=rdp",
             ),
         ),
-        (2, ("strategy=fedprox", "privacy=sample_level", "privacy.noise_multiplier=1.0", "privacy.accountant=rdp")),
+        (
+            2,
+            (
+                "strategy=fedprox",
+                "privacy=sample_level",
+                "privacy.noise_multiplier=1.0",
+                "privacy.sample_share=0.3",
+                "privacy.accountant=rdp",
+            ),
+        ),
         (2, ("strategy=solo", "population.test_share=0.3")),
         (3, ("model=mlp", "strategy=fedper", "clients_per_round=3", "evaluation.precision=bfloat16")),
         (2, ("strategy=apfl", "population.test_share=0.3", "hardware.executor=vectorized")),
@@ -333,7 +342,11 @@ def test_a_finished_run_is_shown_once(fedrun: Fedrun, tmp_path: Path) -> None:
         ("clients_per_round=8", (), "clients_per_round=8: the federation has 7 clients; allowed: 1 to 7"),
         ("seed=0", ((), ("hardware.device=cuda",)), "rank 1: hardware.device=cuda: PyTorch sees 0 CUDA devices"),
         ("seed=0", ((), ("local.lr=0.2",)), "rank 1 has the configuration "),
-        ("hardware.processes=3", (), "hardware.processes=3: this run has 2; allowed: 1 or auto in sweeps"),
+        (
+            "hardware.processes=3",
+            (),
+            "hardware.processes=3: the number of this run's processes is 2; allowed: 1 or auto in sweeps",
+        ),
         ("-m", ((), ()), "torchrun starts the processes of a single run; start a sweep's runs one by one"),
     ],
 )

@@ -102,9 +102,9 @@ class Returns(Participation):
 @pytest.mark.parametrize(
     ("numbers", "returned"),
     [
-        ([0, 0], "int64 [2]"),
-        ([0, 6], "int64 [2]"),
-        ([-1], "int64 [1]"),
+        ([4, 0, 4], "client 4 twice"),
+        ([0, 6], "client 6"),
+        ([-1], "client -1"),
         ([0.0], "float32 [1]"),
         ([[1]], "int64 [1, 1]"),
     ],

@@ -83,11 +83,19 @@ class Folders:
         if complete:
             summary = {
                 "status": "complete",
+                "title": f"{strategy} · {dataset} · seed {seed}",
+                "group": f"{dataset}/{strategy}/{self.written:08x}",
                 "dataset": dataset,
                 "strategy": strategy,
+                "overrides": [],
+                "seed": seed,
                 "data": data,
-                "seconds": 0.5 * (len(content) - 1),
                 "rounds": content[-1]["round"] if content else 0,
+                "cap": node.rounds,
+                "final": dict(content[-1]) if content else {},
+                "best": {},
+                "rounds_to": {},
+                "seconds": 0.5 * (len(content) - 1),
                 "versions": {"fedrun": "0.1.0", "torch": "2.11.0", "commit": "abc123"},
             }
             (folder / "summary.json").write_text(json.dumps(summary))

@@ -8,9 +8,7 @@ from fedrun.config.config_class import ArgumentError
 from fedrun.data.datasets.base import Spec
 from fedrun.models.flat_network import layout_of
 from fedrun.models.logistic import Logistic
-from fedrun.models.maxfl_mlp import MaxflMLP, MaxflSent140MLP
-from fedrun.models.mlp import MLP
-from fedrun.models.mnist_2nn import FeddcEmnistFCN, Mnist2NN
+from fedrun.models.mlp import MLP, FeddcEmnistFCN, MaxflMLP, MaxflSent140MLP, Mnist2NN
 from fedrun.system.errors import InputError
 
 from .conftest import count

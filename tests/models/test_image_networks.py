@@ -5,12 +5,10 @@ import torch
 from torch import nn
 
 from fedrun.data.datasets.base import Spec
-from fedrun.models.feddc_cifar_cnn import FeddcCifarCNN
 from fedrun.models.flat_network import layout_of
 from fedrun.models.leaf_celeba_cnn import LeafCelebaCNN
-from fedrun.models.leaf_femnist_cnn import LeafFemnistCNN
-from fedrun.models.mnist_cnn import MnistCNN
-from fedrun.models.niid_simple_cnn import NiidSimpleCNN
+from fedrun.models.lenet import FeddcCifarCNN, NiidSimpleCNN
+from fedrun.models.mnist_cnn import LeafFemnistCNN, MnistCNN
 from fedrun.models.niid_vgg9 import NiidVGG9
 from fedrun.system.errors import InputError
 

@@ -27,7 +27,7 @@ def by_rate(folders):
         ("turbosvm", 0.4): (0.10, 0.20),
     }
     for (strategy, rate), values in finals.items():
-        server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.X"}
+        server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
         for seed, value in enumerate(values):
             folders.write(seed, rows(0.1, value), strategy=strategy, changes=server | {"local.lr": rate})
     return settings(find([str(folders.top)]).runs)[0]

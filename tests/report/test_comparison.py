@@ -1,6 +1,3 @@
-import csv
-import io
-
 import pytest
 
 from fedrun.report import comparison
@@ -118,17 +115,6 @@ def test_a_baseline_on_other_data_is_not_compared(folders):
     assert [row[0] for row in table.rows] == ["digits local.lr=0.2"]
     assert "Not compared, because no baseline has the same dataset: mnist." in table.notes
     assert "The data of these have another fingerprint than the baseline's: digits local.lr=0.2." in table.notes
-
-
-def test_csv_has_numbers_as_measured(two):
-    text = comparison.tidy(two, comparison.reported_quantities(two, ["test/accuracy"], []))
-    lines = list(csv.DictReader(io.StringIO(text)))
-    final = next(line for line in lines if line["setting"] == "fedavg" and line["kind"] == "final")
-    assert (final["quantity"], final["seeds"], final["missing"], final["mean"]) == ("test/accuracy", "3", "0", "0.6")
-    assert final["strategy.server"] == "fedavg"
-    assert float(final["std"]) == pytest.approx((2 / 300) ** 0.5)
-    censored = next(line for line in lines if line["setting"] == "fedavg" and line["kind"] == "rounds to")
-    assert (censored["missing"], censored["cap"], censored["mean"]) == ("2", "2", "")
 
 
 def test_what_no_run_has_is_refused(two):

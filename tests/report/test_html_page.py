@@ -190,9 +190,9 @@ def test_embedded_json_cannot_end_its_element():
         ("grouped(RUNS, ['lr']).map(({name, runs}) => [name, runs.length])", [["lr=0.1", 2], ["lr=0.2", 1]]),
         ("grouped(RUNS, []).map(({name, runs}) => [name, runs.length])", [["all runs", 3]]),
         (
-            "['LR=0.1', 'lr=0.1 -seed=1', 'fedavg', '']"
+            "['LR=0.1', 'lr=0.1 -seed=1', 'fedavg', '', 'lr=0', '-lr=0', 'lr=', '0.2']"
             ".map((words) => RUNS.filter((run) => matches(run, words)).length)",
-            [2, 1, 0, 3],
+            [2, 1, 0, 3, 0, 3, 3, 1],  # after an equals sign stands a whole value, or none yet
         ),
         # two runs: the rounds that both have, their means, and a gap where one is not finite
         ("curve(RUNS.slice(0, 2), 'a', 'rounds', 100)", [{"x": 0, "mean": 20, "std": 10, "round": 0}, None]),

@@ -218,3 +218,12 @@ def test_a_damaged_run_is_no_part_of_a_table(folders: Folders) -> None:
         fedrun.load_all(folders.top)
     with pytest.raises(fedrun.InputError, match=r"summary\.json: is damaged"):
         fedrun.load(folder)
+
+
+def test_runs_that_a_table_lacks_are_warned_of(folders: Folders, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("pandas")
+    folders.write(0, rows(0.1))
+    config = folders.write(1, rows(0.1)) / ".hydra" / "config.yaml"
+    config.unlink()
+    assert fedrun.load_all(folders.top)["seed"].tolist() == [0]
+    assert caplog.messages == [f"{config}: cannot be read (No such file or directory); the run is left out"]

@@ -34,7 +34,6 @@ def test_every_kind_of_quantity(folders):
     assert text("cost", "cost/params_down") == "40"
     assert text("cost", "seconds") == "1.0 ± 0.0"
     assert text("final", "unseen/accuracy") == "-"
-    assert Measured.of(Quantity("final", "test/accuracy"), setting).std == pytest.approx(0.1)
 
 
 def test_virtual_time(folders):
@@ -63,11 +62,20 @@ def test_an_adaptive_run_tells_of_its_own_targets_only(folders):
     setting = only_setting(folders)
     assert str(Measured.of(Quantity("rounds to", "0.7"), setting)) == "2.0"
     unknown = Measured.of(Quantity("rounds to", "0.65"), setting)
-    assert (unknown.values, unknown.mean, str(unknown)) == ((), None, "-")
+    assert (unknown.values, unknown.known, str(unknown)) == ((), [], "-")
     with pytest.raises(InputError, match=r"adaptive=true, targets=\[0.7\], which does not show the rounds to 0.65;"):
         setting.runs[0].check_target(Target.of(0.65))
     with pytest.raises(InputError, match="does not show the interpolated rounds to 0.70;"):
         setting.runs[0].check_target(Target.of(0.7), interpolated=True)
+
+
+@pytest.mark.parametrize("changes", [{}, {"evaluation": {"adaptive": True}, "targets": None}])
+def test_why_a_run_does_not_tell_of_a_target(folders, changes):
+    folders.write(0, rows(0.1, 0.8), changes=changes)
+    (run,) = only_setting(folders).runs
+    with pytest.raises(InputError, match=r"has no test/f1 in any round, as the rounds to test/f1:0.5 need$"):
+        run.check_target(Target.of("test/f1:0.5"))
+    assert run.shows_target(Target.of(0.7)) is not run.adaptive
 
 
 def test_a_search_does_not_tell_of_targets(folders):
@@ -85,7 +93,7 @@ def test_the_best_of_a_mean_loss_is_the_least(folders):
         {**row, "clients/loss_mean": loss} for row, loss in zip(rows(0.1, 0.2, 0.3), (2.3, 1.5, 2.0), strict=True)
     ]
     folders.write(0, content)
-    assert Measured.of(Quantity("best", "clients/loss_mean"), only_setting(folders)).mean == 1.5
+    assert Measured.of(Quantity("best", "clients/loss_mean"), only_setting(folders)).known == [1.5]
     assert not quantities.has_best("clients/untested")
 
 
@@ -93,7 +101,7 @@ def test_a_seed_without_a_finite_value_leaves_no_mean(folders):
     folders.write(0, rows(0.2, 0.8))
     folders.write(1, rows(0.2, None))
     found = Measured.of(Quantity("final", "test/accuracy"), only_setting(folders))
-    assert (found.values, found.mean, str(found)) == ((0.8, None), None, "-")
+    assert (found.values, found.known, str(found)) == ((0.8, None), [], "-")
 
 
 def test_any_metric_is_found_and_known_ones_come_first(folders):

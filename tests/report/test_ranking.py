@@ -13,7 +13,7 @@ from ..helpers.run_folders import rows
 
 def compared(folders, finals: dict[str, tuple[float, ...]]):
     for strategy, values in finals.items():
-        server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.X"}
+        server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
         for seed, value in enumerate(values):
             folders.write(seed, rows(0.1, value), strategy=strategy, changes=server)
     return settings(find([str(folders.top)]).runs)[0]
@@ -63,7 +63,7 @@ def test_more_seeds_of_one_setting_do_not_prevent_a_ranking(folders):
 def test_settings_on_other_partitions_are_not_ranked_together(folders):
     """FedAvg has finished on one partition only: the others' runs on another one have no baseline yet."""
     for strategy, values in FINALS.items():
-        server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.X"}
+        server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
         for beta in (0.1,) if strategy == "fedavg" else (0.1, 0.5):
             for seed, value in enumerate(values):
                 changes = {**server, "partition.beta": beta}

@@ -17,7 +17,7 @@ def test_complete_and_unfinished_runs_are_found(folders):
         (partial, 1, False, "mnist", "turbosvm"),
     ]
     assert found.problems == (f"{partial}: unfinished (round 1 of 2); it counts in curves only",)
-    assert found.runs[0].cap == 2
+    assert found.runs[0].max_rounds == 2
     assert found.runs[1].rows[1]["test/accuracy"] == 0.5
 
 
@@ -55,7 +55,7 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
     assert found.runs == () and found.damaged
     left_out = "; the run is left out"
     again = f"(the same command then writes the results again), or start over with overwrite=true{left_out}"
-    bad = runs["bad summary"] / "summary.json"
+    bad, other = (runs[name] / "summary.json" for name in ("bad summary", "other summary"))
     assert list(found.problems) == [
         f"{empty}: holds no run (no metrics.jsonl and no summary.json)",
         f"{tmp_path / 'absent'}: no such folder",
@@ -68,8 +68,7 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
         f"{runs['bad metrics']}/metrics.jsonl, line 1: round is None; a whole number is expected{left_out}",
         f"{bad}: is damaged (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)); delete "
         f"{bad} {again}",
-        f"{runs['other summary']}/summary.json: is damaged (it lacks dataset, strategy, data, seconds, rounds, "
-        f"versions){left_out}",
+        f"{other}: is damaged (title is missing or of another type); delete {other} {again}",
     ]
 
 
@@ -120,14 +119,16 @@ def test_a_configuration_of_any_content_is_read_or_refused(folders, config, prob
     assert found.problems == ((f"{path}: {problem}; the run is left out",) if problem else ())
 
 
-@pytest.mark.parametrize("changes", [{"seconds": "abc"}, {"rounds": None}, {"versions": 3}])
+@pytest.mark.parametrize("changes", [{"seconds": "abc"}, {"rounds": None}, {"best": 3}])
 def test_a_summary_of_other_types_is_damaged(folders, changes):
-    folder = folders.write(0, rows(0.1, 0.2, 0.3))
-    summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(json.dumps({**summary, **changes}))
+    path = folders.write(0, rows(0.1, 0.2, 0.3)) / "summary.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     found = find([str(folders.top)])
-    lacks = "it lacks dataset, strategy, data, seconds, rounds, versions"
-    assert found.problems == (f"{folder}/summary.json: is damaged ({lacks}); the run is left out",)
+    (problem,) = found.problems
+    assert problem == found.damaged
+    assert problem.startswith(
+        f"{path}: is damaged ({next(iter(changes))} is missing or of another type); delete {path} "
+    )
 
 
 def test_an_unfinished_run_that_was_moved_is_named_by_its_classes(folders, tmp_path):

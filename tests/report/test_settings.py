@@ -29,6 +29,14 @@ def test_a_folder_of_which_a_later_version_recorded_a_key_more_is_one_setting(fo
     assert [[run.seed for run in setting.runs] for setting in (first, second)] == [[0, 1, 2], [3]]
 
 
+def test_a_class_of_fedrun_whose_module_has_moved_is_one_setting(folders):
+    """But not one of another package."""
+    for seed, path in enumerate(("fedrun.models.mlp.MLP", "fedrun.earlier.MLP", "mine.MLP")):
+        folders.write(seed, rows(0.1), changes={"model": {"_target_": path}})
+    own, fedruns = grouped(folders)[0]
+    assert [[run.seed for run in setting.runs] for setting in (own, fedruns)] == [[2], [0, 1]]
+
+
 def test_word_vectors_may_lie_elsewhere(folders):
     """Their path follows from data_dir."""
     for seed, path in enumerate(("data/glove/200d.txt", "/datasets/glove/200d.txt")):

@@ -1,4 +1,4 @@
-from fedrun.report.table import Table, html, latex, markdown, written
+from fedrun.report.table import Table, html, latex, markdown, render
 
 TABLE = Table("A & B", ("", "value"), (("x|y", "1.0 ± 0.5"), ("<b>", ">200")), above=("Over 5 seeds.",), notes=("End",))
 
@@ -45,5 +45,5 @@ def test_html_escapes():
 
 
 def test_several_tables():
-    assert written([TABLE, TABLE], "markdown").count("## A & B") == 2
-    assert written([TABLE], "latex").startswith("% needs \\usepackage{booktabs}\n\n\\begin{table}")
+    assert render([TABLE, TABLE], "markdown").count("## A & B") == 2
+    assert render([TABLE], "latex").startswith("% needs \\usepackage{booktabs}\n\n\\begin{table}")

@@ -94,9 +94,7 @@ def test_the_number_of_processes(make_experiment: Any, changes: dict[str, Any], 
     )
 
 
-@pytest.mark.parametrize(
-    "hardware", [{"threads": 1}, {"device": "cuda"}, {"executor": "vectorized"}, {"executor": "auto"}], ids=str
-)
+@pytest.mark.parametrize("hardware", [{"threads": 1}, {"device": "cuda"}, {"executor": "vectorized"}], ids=str)
 def test_settings_for_which_one_process_is_right(make_experiment: Any, hardware: dict[str, Any]) -> None:
     assert may_be_divided(make_experiment(hardware=FREE))
     assert not may_be_divided(make_experiment(hardware={**FREE, **hardware}))
@@ -109,6 +107,8 @@ def test_small_perceptrons_train_side_by_side_in_one_process(make_experiment: An
         experiment = make_experiment(network=perceptron(units), **chosen)
         assert may_be_divided(experiment)
         assert processes(experiment) == expected
+    in_process_only = Strategy(client=option("strategy/client", "fedntd"), server=option("strategy/server", "fedavg"))
+    assert processes(make_experiment(network=perceptron(4), strategy=in_process_only, **chosen)) == 3
 
 
 def test_side_by_side_the_batches_of_all_clients_count_for_threads(make_experiment: Any) -> None:

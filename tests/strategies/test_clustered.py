@@ -11,11 +11,15 @@ from torch import nn
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
+from fedrun.config.config_class import config_class
 from fedrun.execution.distributed_cohort import empty_update
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.participation.base import select
 from fedrun.simulation.round_runner import RoundResult
+from fedrun.simulation.server_step import aggregate
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.system.randomness import generator
 
 from ..conftest import SIZES
@@ -211,3 +215,28 @@ def test_attackers_weigh_the_same_fractions_as_honest_clients(make_experiment):
         models = {client: forged if client in attackers else model for client, model in sent.items()}
         expected = sum(weights[client] * models[client] for client in sent) / sum(weights.values())
         torch.testing.assert_close(server.model, expected.float(), rtol=1e-4, atol=1e-6)
+
+
+@config_class
+class Counting(FedAvg):
+    """FedAvg with a metric of cohorts of some sizes only."""
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        count = len(update.clients)
+        return super().aggregate(state, update, round)[0], {"some": float(count)} if count > 2 else {}
+
+
+@pytest.mark.parametrize("larger", [0, 1])
+def test_metrics_of_the_models_that_have_them(make_experiment, larger):
+    """Four clients for one model, two for the other: the mean over the models with this metric is 4."""
+    strategy = build_experiment(compose(["strategy=ifca", "strategy.clustering.clusters=2"]).config).strategy
+    strategy = replace(strategy, server=Counting(weighting="samples"))
+    simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=6))
+    state = simulation.initial()
+    result = simulation.round_runner(state).run(state, torch.arange(6), lambda done: None)
+    whole = next(update for update in result.updates if update is not None)
+    clients = {larger: torch.arange(4), 1 - larger: torch.arange(4, 6)}
+    updates = tuple(replace(whole, clients=clients[model], mean=dict(whole.mean)) for model in (0, 1))
+    context = simulation.round_runner(state).executor.context
+    _, metrics = aggregate(simulation.phase(state), state, replace(result, updates=updates), context, sums_only=False)
+    assert metrics["server/some"] == 4.0

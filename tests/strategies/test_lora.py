@@ -389,6 +389,17 @@ def test_clients_that_need_both_matrices_of_a_server_that_freezes_one(simulation
         simulation("ffalora", strategy=pair)
 
 
+@pytest.mark.parametrize("name", ["flora", "fedexlora"])
+@pytest.mark.parametrize("refined", [False, True])
+def test_servers_of_products_whose_clients_keep_a_factor(simulation, name, refined):
+    """The server would get its own B = 0 back."""
+    base = option("strategy/server", name)
+    client = option("strategy/client", "fedsalora", head="average")
+    pair = Strategy(client=client, server=fedaws(base) if refined else base)
+    with pytest.raises(InputError, match=r"^strategy/client=fedsalora keeps matrices of .*; choose another server st"):
+        simulation(name, strategy=pair)
+
+
 @pytest.mark.parametrize("ranks", [(), (0, 1)])
 def test_ranks_below_one(ranks):
     with pytest.raises(InputError, match=r"ranks"):

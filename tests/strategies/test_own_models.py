@@ -16,7 +16,7 @@ from fedrun.strategies.vectors import MODEL
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_personal import NaiveAPFL, NaivePFedMe
 from ..helpers.quadratic_clients import FEDAVG, SGD, UNIFORM, Quadratics, info_of, start
-from ..helpers.small_networks import COHORT, assert_equal_after, data_of, final_model, mlp, network_of
+from ..helpers.small_networks import COHORT, assert_equal_after, batch_norm, data_of, final_model, mlp, network_of
 
 
 def client(name: str, **settings: object):
@@ -63,7 +63,7 @@ def apfl_step(**settings: object):
     info = replace(info_of((1,), 0, 1, 0.1), is_new=torch.tensor([False]))
     received, state = {MODEL: torch.tensor([1.0])}, {"own": torch.tensor([2.0]), "share": torch.tensor([0.25])}
     constants, w = half.constants(received, state, info), torch.tensor([1.0])
-    w = w - 0.1 * half.direction(lambda at, _: at - 4, w, constants)
+    w = w - 0.1 * half.direction(lambda at, batch, **_: at - 4, w, constants)
     stepped = constants["own"].item()
     uploads, state = half.finish(w, received, state, constants, info)
     return half, uploads[MODEL].item(), stepped, state
@@ -151,12 +151,15 @@ def test_networks(make_experiment, default_experiment, case, executor):
     assert state.totals.client_samples == half.passes[0] * samples
 
 
-def test_apfls_global_model_is_fedavgs(make_experiment):
+@pytest.mark.parametrize("network", [mlp, batch_norm])
+@pytest.mark.parametrize("variant", ["paper", "fedrep", "pfllib"])
+def test_apfls_global_model_is_fedavgs(make_experiment, network, variant):
+    """Also BatchNorm's running statistics."""
     models = [
         final_model(
-            make_experiment(network=mlp, strategy=Strategy(client=half, server=FEDAVG), clients_per_round=COHORT), 3
+            make_experiment(network=network, strategy=Strategy(client=half, server=FEDAVG), clients_per_round=COHORT), 3
         )
-        for half in (client("apfl"), SGD)
+        for half in (client("apfl", variant=variant), SGD)
     ]
     torch.testing.assert_close(*models, rtol=1e-5, atol=1e-6)
 

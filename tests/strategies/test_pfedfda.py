@@ -16,7 +16,7 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout, Slot
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies import pfedfda
-from fedrun.strategies.pfedfda import FeatureStatistics, PFedFDA, global_statistics, log_prior
+from fedrun.strategies.pfedfda import FeatureStatistics, PFedFDA, global_statistics, smoothed_log_prior
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 
@@ -212,7 +212,7 @@ def test_networks(monkeypatch, make_experiment, default_experiment):
 
 
 def test_shares_of_the_classes():
-    assert log_prior(torch.tensor([3, 0])).exp().tolist() == pytest.approx([3.0001 / 3.0002, 0.0001 / 3.0002])
+    assert smoothed_log_prior(torch.tensor([3, 0])).exp().tolist() == pytest.approx([3.0001 / 3.0002, 0.0001 / 3.0002])
 
 
 def test_a_head_without_bias_is_refused(make_experiment):

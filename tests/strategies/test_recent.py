@@ -148,6 +148,17 @@ def test_fedlesams_released_perturbation():
     assert shift.tolist() == pytest.approx((0.0428571429, 0.0428571429, -0.0571428571), abs=1e-7)
 
 
+def test_fedlesams_released_perturbation_reads_kernels_in_c_order():
+    """A kernel (1, 2, 1, 2), channel by channel, then one more tensor: u_0, u_1 = 3, 1 are of the first channel."""
+    slots = (Slot("encoder.weight", (1, 2, 1, 2), 0, 4), Slot("head.weight", (1, 1), 4, 5))
+    layout = replace(TWO, slots=slots, trainable=5, size=5)
+    move = torch.zeros(5)
+    slots[0].view(move).copy_(torch.tensor([[[[3.0, 1.0]], [[-5.0, 7.0]]]]))
+    half, info = client("fedlesam", rho=0.4, perturbation="released"), replace(info_of((1,), 0, 2, 0.1), layout=layout)
+    shift = half.constants({MODEL: torch.zeros(5), "move": move}, {}, info)["perturbation"]
+    assert shift.tolist() == pytest.approx((-0.3, -0.3, -0.3, -0.3, -0.1), abs=1e-7)
+
+
 @pytest.mark.parametrize(
     ("half", "broadcast", "state"),
     [

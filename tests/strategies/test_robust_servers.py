@@ -65,7 +65,7 @@ def test_the_geometric_median_by_hand():
     assert aggregate(one, 0.0, [5.0, 5.0])[0] == 5.0
 
 
-def test_centred_clipping_by_hand():
+def test_centered_clipping_by_hand():
     """Displacements 1, 3, -9 from 2, clipped to 2 around 0: 1, 2, -2; then around 1/3, where they are 2/3, 2, -2."""
     half = server("centered_clipping", radius=2.0, iterations=1)
     state = half.init(torch.tensor([2.0]), round_of(0, 3).layout, 3)

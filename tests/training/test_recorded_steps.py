@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import OrderedDict
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import nn
 
 import fedrun
+from fedrun.strategies.client import ClientStrategy
 
 from ..helpers.graphs_on_cpu import GraphsOnCpu
 
@@ -67,6 +69,30 @@ def test_steps_that_change_from_batch_to_batch_are_not_recorded(strategy):
     graphs = GraphsOnCpu()
     simulated((f"strategy={strategy}", "hardware.executor=in_process"), graphs)
     assert [key[0] for key in graphs._kept] == ["evaluate"]
+
+
+@dataclass(frozen=True)
+class Weighted(ClientStrategy):
+    """Cross-entropy with a weight per class."""
+
+    weights: list[float] | tuple[float, ...]
+
+    def loss(self, outputs, targets, constants):
+        return torch.tensor(self.weights)[targets] * super().loss(outputs, targets, constants)
+
+
+@pytest.mark.parametrize(("kind", "recorded"), [(tuple, 1), (list, 0)])
+def test_steps_of_a_strategy_without_a_hash_are_not_recorded(kind, recorded):
+    models = []
+    for graphs in (GraphsOnCpu(), None):
+        experiment = fedrun.build_experiment(fedrun.compose([*SETTING, "hardware.executor=in_process"]).config)
+        client = Weighted(kind([0.5] * 5 + [2.0] * 5))
+        simulation = fedrun.Simulation(replace(experiment, strategy=replace(experiment.strategy, client=client)))
+        simulation.network.cuda_graphs = graphs
+        state, _ = simulation.advance(simulation.initial())
+        models.append(state.server.model)
+        assert graphs is None or [key[0] for key in graphs._kept].count("steps") == recorded
+    torch.testing.assert_close(*models, rtol=1e-5, atol=1e-6)
 
 
 def test_the_steps_of_a_former_rate_are_released_at_once():

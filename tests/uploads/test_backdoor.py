@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from fedrun.config.build import option
+from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client_state import PRIVATE
 from fedrun.system.errors import InputError
 
 from ..helpers.fedconcat_models import fedconcat, logits
@@ -75,3 +77,24 @@ def test_its_success_is_measured_on_cached_features(make_experiment, features):
     assert simulation.test(state)["test/attack_success"] == pytest.approx(expected)
     inputs = simulation.phase(state).federation.dataset.inputs
     assert inputs[triggered].flatten(1).any(1).all()
+
+
+def test_its_success_on_clients_own_models(make_experiment):
+    """FedPer: the mean over clients of the share that the global encoder with the client's own head gets wrong."""
+    client, server = option("strategy/client", "fedper"), option("strategy/server", "fedavg")
+    strategy = Strategy(client=client, server=server)
+    simulation = Simulation(make_experiment(network=mlp, attack=BACKDOOR, strategy=strategy, clients_per_round=3))
+    state = after(simulation, 3)
+    triggered, head = simulation.federation.triggered, simulation.network.layout.head
+    images, _ = simulation.samples.gather(triggered)
+    shares = []
+    for number in range(6):
+        model, held = state.server.model.clone(), state.client_states.held.get(number)
+        if held is not None:
+            model[head] = held[PRIVATE]
+        simulation.network.load(model)
+        with torch.no_grad():
+            logits = simulation.network.network.eval()(simulation.samples.encoding(images))
+        shares.append((logits.argmax(1) == BACKDOOR.label).double().mean().item())
+    assert sum(shares) / 6 != simulation.evaluator(state).results(state, triggered).mean_score
+    assert simulation.test(state)["test/attack_success"] == pytest.approx(sum(shares) / 6)

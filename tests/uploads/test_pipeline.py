@@ -66,7 +66,7 @@ def test_what_was_left_out_is_added_to_the_next_upload(decay, round, sent):
     state = {"compression error of model": torch.tensor([0.0, 4.0]), "compression round": torch.tensor([2.0])}
     shapes = {"model": Shape((2,), 0)}
     after = how.send({"model": torch.tensor([1.0, 3.0])}, Sender(0, round, 0, {}, state, shapes))
-    assert after.displacements["model"].tolist() == [0.0, sent]
+    assert after.vectors["model"].tolist() == [0.0, sent]
     assert after.state["compression error of model"].tolist() == [1.0, 0.0]
     assert how.client_state({"model": 2}).keys() == state.keys() - ({"compression round"} if decay == 1 else set())
 

@@ -255,6 +255,14 @@ def test_strategies_that_process_noised_models(make_experiment, chosen):
     assert state.server.model.isfinite().all()
 
 
+@pytest.mark.parametrize("level", ["local", "sample_level", "user_level"])
+def test_noise_beyond_a_clients_rank(make_experiment, level):
+    """Rows of A and columns of B that a client does not have are zero, and not sent."""
+    pair = Strategy(client=option("strategy/client", "lora_ranks", ranks=(1, 2)), server=FedAvg(weighting="samples"))
+    with pytest.raises(InputError, match=rf"^privacy={level} with strategy/client=lora_ranks: .*; allowed: client str"):
+        make_experiment(strategy=pair, privacy=private(level, noise_multiplier=1.0))
+
+
 def test_one_step_on_all_samples_is_not_on_a_part():
     settings = ["strategy=fedsgd", "local.batch_size=null", "privacy=sample_level", "privacy.noise_multiplier=1"]
     with pytest.raises(InputError, match=r"^privacy.sample_share=0.1 with strategy/client=fedsgd, .*; allowed: 1, or "):

@@ -67,7 +67,7 @@ def test_the_share_of_entries_that_are_cut():
     uploads = {"model": torch.tensor([1.0, -3.0, 0.5, 0.0]), "control": torch.tensor([1.5, -1.0])}
     sent = fixed.send(uploads, Sender(0, 0, 0, {}, {}, {}))
     assert sent.measures == {"secure_sum/clipped_share": 2 / 6}
-    assert sent.displacements["model"].tolist() == pytest.approx([1.0, -1.0, 0.5, 0.0])
+    assert sent.vectors["model"].tolist() == pytest.approx([1.0, -1.0, 0.5, 0.0])
 
 
 def test_the_share_is_a_mean_over_clients(make_experiment):

@@ -21,7 +21,8 @@ class Spec:
 
     Attributes:
         input_shape: shape of one sample: ``(channels, height, width)`` of an image, ``(length,)`` of a text.
-        classes: number of classes; for other tasks the number of outputs per sample, or per symbol of a text.
+        classes: k, the number of outputs per sample, or per symbol of a text: of a classification, the number of
+            classes.
         vocabulary: number of different symbols of a text; None if inputs are numbers.
         task: what is learned.
         padding: the symbol that fills up the end of shorter texts, and that models must not read; None: texts have the
@@ -165,8 +166,9 @@ class Dataset:
         class_names: one name per class, for plots; of other tasks one per output.
         fingerprint: a hash of the data; recorded with every result.
         augmentation: how training images are changed at random, or None.
-        overlap: with how many samples before and after it a sample shares input: 79 for successive windows of 80
-            characters; 0 for separate samples. Clients' held-out samples keep this distance from training samples.
+        overlap: the number of samples before a sample, and after it, with which it shares input: 79 for successive
+            windows of 80 characters; 0 for separate samples. Clients' held-out samples keep this distance from training
+            samples.
         note: what was inferred about the data, for the display; empty: nothing was.
     """
 

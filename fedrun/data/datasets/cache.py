@@ -9,16 +9,13 @@ complete.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
-import logging
 import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -31,8 +28,7 @@ from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.system.checksums import CHECKSUMS, damaged_files, write_checksums
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
-
-logger = logging.getLogger(__name__)
+from fedrun.system.folder_lock import locked
 
 CACHE = ".fedrun-cache"
 """Folder of the caches, next to the source files."""
@@ -82,14 +78,12 @@ class Cached:
         inputs: ``[n, *index.shape]`` of the index's type, mapped from the file: pages are read when used, never written
             back.
         targets: int64 ``[n]``.
-        remarks: the decoder's notes about the data, one line each.
         fingerprint: a hash of the content.
     """
 
     index: Index
     inputs: torch.Tensor
     targets: torch.Tensor
-    remarks: tuple[str, ...]
     fingerprint: str
 
 
@@ -155,12 +149,7 @@ def create(folder: Path, fill: Callable[[Path], None]) -> None:
         ) from error
 
 
-def write_cache(
-    folder: Path,
-    index: Index,
-    pieces: Iterable[tuple[int, np.ndarray, np.ndarray]],
-    remarks: Callable[[], tuple[str, ...]],
-) -> None:
+def write_cache(folder: Path, index: Index, pieces: Iterable[tuple[int, np.ndarray, np.ndarray]]) -> None:
     """Write the three files of a cache, with one piece of one user in memory at a time.
 
     Args:
@@ -168,7 +157,6 @@ def write_cache(
         index: the users and their numbers of samples.
         pieces: the samples of each user of the index, in one piece or several, users in any order: number, samples
             ``[m, *index.shape]`` of the index's type, classes uint8 ``[m]``.
-        remarks: called after the last piece.
 
     Raises:
         InputError: a user's pieces do not add up to its size, because a source has changed between two readings.
@@ -208,7 +196,7 @@ def write_cache(
         raise _changed(index, user, str(written[user]))
     content_fingerprint = fingerprint([*index.shape, index.dtype, index.training, *index.names, *index.sizes, *digests])
     with open(folder / "meta.json", "w", encoding="utf-8") as meta_file:
-        json.dump({**asdict(index), "remarks": remarks(), "fingerprint": content_fingerprint}, meta_file)
+        json.dump({**asdict(index), "fingerprint": content_fingerprint}, meta_file)
         _sync(meta_file)
 
 
@@ -230,7 +218,7 @@ def open_cache(folder: Path) -> Cached:
         InputError: a file of the cache is missing, cut short or altered; it names the file and the folder to delete.
     """
     require_intact(folder)
-    index, remarks, content_fingerprint = _read_meta(folder)
+    index, content_fingerprint = _read_meta(folder)
     samples = sum(index.sizes)
     return Cached(
         index=index,
@@ -238,7 +226,6 @@ def open_cache(folder: Path) -> Cached:
         .view(getattr(torch, index.dtype))
         .view(samples, *index.shape),
         targets=_mapped(folder / "targets.bin", samples).to(torch.int64),
-        remarks=remarks,
         fingerprint=content_fingerprint,
     )
 
@@ -264,7 +251,7 @@ def damaged_cache_files(folder: Path, states: tuple[tuple[str, int, int], ...]) 
     return damaged_files(folder)
 
 
-def _read_meta(folder: Path) -> tuple[Index, tuple[str, ...], str]:
+def _read_meta(folder: Path) -> tuple[Index, str]:
     path = folder / "meta.json"
     try:
         meta = json.loads(path.read_bytes())
@@ -275,10 +262,10 @@ def _read_meta(folder: Path) -> tuple[Index, tuple[str, ...], str]:
             shape=tuple(map(int, meta["shape"])),
             dtype=meta["dtype"],
         )
-        remarks, content_fingerprint = tuple(map(str, meta["remarks"])), str(meta["fingerprint"])
+        content_fingerprint = str(meta["fingerprint"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise _damaged(path, "cannot be read") from error
-    return index, remarks, content_fingerprint
+    return index, content_fingerprint
 
 
 def _mapped(path: Path, size: int) -> torch.Tensor:
@@ -297,24 +284,6 @@ def _mapped(path: Path, size: int) -> torch.Tensor:
 
 def _damaged(path: Path, reason: str) -> InputError:
     return InputError(f"{path} {reason}: the cache is damaged; delete the folder {path.parent} and run again")
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[bool]:
-    """Hold a folder's lock, which ends with the process; false if the file system has no locks."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logger.info("waiting for another process that writes to %s", folder)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(descriptor)
 
 
 def _rename(partial: Path, folder: Path) -> None:

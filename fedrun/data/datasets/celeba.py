@@ -14,7 +14,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Encoding, Scaled, Spec
 from fedrun.data.datasets.image_decoding import decode_embedded_image, decode_image
 from fedrun.data.datasets.leaf import SPLITS, UNSPLIT, Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
-from fedrun.data.datasets.regular_file import stat_regular
+from fedrun.data.datasets.regular_file import read_lines
 from fedrun.data.datasets.user_tables import ParquetTable
 from fedrun.system.errors import InputError
 
@@ -32,14 +32,11 @@ class Celeba(LeafDataset):
     The aligned photographs of 178x218 pixels are squeezed to 84x84 (bicubic), as in LEAF and TurboSVM-FL, and stored
     as uint8 RGB.
 
-    Attributes:
-        data_dir: see :class:`LeafDataset`; LEAF's JSON in ``<data_dir>/celeba`` has names of the photographs, which are
-            in ``<data_dir>/celeba/img_align_celeba``. Parquet files (image, celeb_id, Smiling) contain them. Without
-            either, CelebA's own ``identity_CelebA.txt`` and ``list_attr_celeba.txt`` next to that folder are read;
-            then all celebrities are training users.
-        cache_dir: see :class:`LeafDataset`.
-        min_samples: see :class:`LeafDataset`.
-        min_samples_after_split: likewise.
+    Attributes (besides those of :class:`LeafDataset`):
+        data_dir: LEAF's JSON in ``<data_dir>/celeba`` has names of the photographs, which are in
+            ``<data_dir>/celeba/img_align_celeba``. Parquet files (image, celeb_id, Smiling) contain them. Without
+            either, CelebA's own ``identity_CelebA.txt`` and ``list_attr_celeba.txt`` next to that folder are read; then
+            all celebrities are training users.
     """
 
     name: ClassVar[str] = "celeba"
@@ -132,21 +129,7 @@ class CelebaLists:
         return smiling
 
 
-def read_lines(path: Path) -> list[str]:
-    """The lines of a text file.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    try:
-        stat_regular(path)
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path} cannot be read as text in UTF-8: {reason}") from error
-
-
-class Photographs:
+class Photographs(Decoder):
     """Decodes images, given by file name in a folder or as the hub's Parquet files have them, to ``[n, 3, 84, 84]``."""
 
     cache_tag = f"bicubic {SIDE}"
@@ -158,9 +141,6 @@ class Photographs:
         targets = integer_labels(y, 2)
         with ThreadPoolExecutor() as threads:  # decoding releases Python's lock
             return np.stack(list(threads.map(self._photograph, x))), targets
-
-    def remarks(self) -> tuple[str, ...]:
-        return ()
 
     def _photograph(self, item: Any) -> np.ndarray:
         """uint8 ``[3, 84, 84]``."""

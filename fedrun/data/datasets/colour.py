@@ -19,8 +19,8 @@ class ColourImages(DatasetConfig):
     """Base class of RGB images, stored as uint8 ``[n, 3, height, width]``, encoded as ``(stored / 255 - mean) / std``.
 
     Attributes:
-        mean: of red, green and blue, subtracted from stored/255; zeros change nothing.
-        std: of red, green and blue, divides the difference; ones change nothing.
+        mean: mean of red, green and blue, subtracted from stored/255; zeros change nothing.
+        std: standard deviation of red, green and blue, divides the difference; ones change nothing.
         augmentation: random changes of training images; None: no changes.
     """
 

@@ -27,11 +27,8 @@ class Femnist(LeafDataset):
 
     As in LEAF, paper is 1 and ink is 0. LEAF's pixels are grey/255, so they are stored exactly as uint8.
 
-    Attributes:
-        data_dir: see :class:`LeafDataset`; the files are in ``<data_dir>/femnist``.
-        cache_dir: see :class:`LeafDataset`.
-        min_samples: see :class:`LeafDataset`.
-        min_samples_after_split: likewise.
+    Attributes (besides those of :class:`LeafDataset`):
+        data_dir: the files are in ``<data_dir>/femnist``.
     """
 
     name: ClassVar[str] = "femnist"
@@ -54,7 +51,7 @@ class Femnist(LeafDataset):
         return (LeafJson(self.decoder()), table)
 
 
-class GreyImages:
+class GreyImages(Decoder):
     """Decodes lists of 784 numbers from 0 to 1, row by row, to uint8 ``[n, 1, 28, 28]``: ``round(255 x)``."""
 
     cache_tag = "grey"
@@ -73,13 +70,13 @@ class GreyImages:
         self._worst_rounding = max(self._worst_rounding, float(np.abs(grey - stored).max()) / 255.0)
         return stored.astype(np.uint8).reshape(-1, 1, SIDE, SIDE), targets
 
-    def remarks(self) -> tuple[str, ...]:
+    def remark(self) -> str:
         if self._worst_rounding <= NOTICED_ROUNDING:
-            return ()
-        return (f"pixels were rounded to the nearest of 256 grey levels, by up to {self._worst_rounding:.4f}",)
+            return ""
+        return f"pixels were rounded to the nearest of 256 grey levels, by up to {self._worst_rounding:.4f}"
 
 
-class GreyPictures:
+class GreyPictures(Decoder):
     """Decodes image files of 28x28 pixels to uint8 ``[n, 1, 28, 28]``."""
 
     cache_tag = "grey"
@@ -87,9 +84,6 @@ class GreyPictures:
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         targets = integer_labels(y, len(CLASS_NAMES))
         return np.stack([decode_embedded_image(item, "L", SIDE, squeeze=None) for item in x]), targets
-
-    def remarks(self) -> tuple[str, ...]:
-        return ()
 
 
 def _numbers(x: list[Any]) -> np.ndarray:

@@ -50,7 +50,7 @@ class HuggingFace(DatasetConfig):
         label: the column of classes, integers or texts; None: the next symbol is predicted.
         client: the column of clients, for ``partition=natural``; None: samples have no clients.
         size: images are resized to 3 x size x size pixels, whatever their proportions.
-        tokenizer: of transformers, on the hub or a folder; None: symbols are the bytes of the text in UTF-8.
+        tokenizer: name or folder of a tokenizer of transformers; None: symbols are the bytes of the text in UTF-8.
         length: symbols of a sample. Longer texts are cut, shorter ones are padded.
     """
 
@@ -175,9 +175,9 @@ class Source:
     """An opened dataset, whose samples are not read yet.
 
     Attributes:
-        splits: with the training and the test samples.
+        splits: the splits with the training and the test samples.
         spec: shape and classes.
-        names: of the classes.
+        names: names of the classes.
         number: the class of each value of the label column; empty without one.
     """
 

@@ -142,7 +142,7 @@ def cached_images(
                 images = np.stack([squeezed(path, size) for path in part])
                 yield number, images, np.full(len(part), group.label, dtype=np.uint8)
 
-        write_cache(folder, index, decoded(), tuple)
+        write_cache(folder, index, decoded())
         if key() != folder_key:
             raise InputError(f"the images in {source} changed while they were read; run again")
 

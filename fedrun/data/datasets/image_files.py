@@ -20,15 +20,12 @@ from fedrun.system.fingerprint import fingerprint
 class ImageFiles(ColourImages):
     """Base class of a user's own images in class folders, which are decoded once, into a cache.
 
-    Attributes:
+    Attributes (besides those of :class:`ColourImages`):
         data_dir: folder in which ``folder`` is.
         cache_dir: folder for the decoded images; None puts them next to the source, in ``<folder>/.fedrun-cache``.
         folder: name of the folder with the images; it may be absolute.
         classes: number of classes; the model must know it before the folder is read.
         size: images are resized to 3 x size x size pixels, whatever their proportions.
-        mean: see :class:`ColourImages`.
-        std: see :class:`ColourImages`.
-        augmentation: see :class:`ColourImages`.
     """
 
     data_dir: str
@@ -50,7 +47,7 @@ class ImageFiles(ColourImages):
         """The dataset of these image files, from the cache.
 
         Args:
-            names: of the classes.
+            names: names of the classes.
             train: the training images, in order.
             test: the test images, in order.
 

@@ -110,7 +110,7 @@ class InMemory(DatasetConfig):
             >>> InMemory.of_table(frame, fedrun.option("dataset", "tabular", label="outcome", client="ward"))
 
         Args:
-            table: of pandas or pyarrow.
+            table: a table of pandas or pyarrow.
             columns: the roles of the columns; its ``file`` is not read.
 
         Raises:

@@ -63,8 +63,9 @@ class Decoder(Protocol):
             InputError: a sample cannot be used; the caller adds the file and the user.
         """
 
-    def remarks(self) -> tuple[str, ...]:
-        """Notes about the samples decoded so far, one line each."""
+    def remark(self) -> str:
+        """What was changed in the samples decoded so far, for the log; empty: nothing worth a warning."""
+        return ""
 
 
 class FileFormat(Protocol):
@@ -74,7 +75,7 @@ class FileFormat(Protocol):
 
     @property
     def decoder(self) -> Decoder:
-        """Turns the files' samples into arrays; new, so that its remarks are about these files only."""
+        """Turns the files' samples into arrays."""
 
     def sizes(self, paths: list[Path]) -> dict[str, int]:
         """The users in all files of one split and their numbers of samples, at least 1.
@@ -100,10 +101,39 @@ class LeafJson:
         self.decoder = decoder
 
     def sizes(self, paths: list[Path]) -> dict[str, int]:
-        return read_sizes(paths)
+        sizes: dict[str, int] = {}
+        for path in paths:
+            for name, size in _listed(path).items():
+                if name in sizes:
+                    raise InputError(f"{path}: user {name!r} is also in another file of {path.parent}")
+                sizes[name] = size
+        if not sizes:
+            raise InputError(f"the files in {paths[0].parent} have no users")
+        return sizes
 
     def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        return read_users(path, self.decoder)
+        import ijson
+
+        unread = _listed(path)
+        listed = set(unread)
+        with _reading(path) as file:
+            for name, data in ijson.kvitems(file, "user_data", use_float=True):
+                x, y = _samples(path, name, data)
+                if name not in listed:
+                    if not y:
+                        continue  # LEAF's split by sample writes such entries for users with a single sample
+                    raise InputError(f"{path}: user_data has user {name!r}, who is not in users")
+                if name not in unread:
+                    raise InputError(f"{path}: user_data has user {name!r} twice")
+                size = unread.pop(name)
+                if len(y) != size:
+                    raise InputError(f"{path}: user {name!r} has {len(y)} samples, but num_samples says {size}")
+                try:
+                    yield name, *self.decoder.decode(x, y)
+                except InputError as error:
+                    raise InputError(f"{path}: user {name!r}: {error}") from error
+        if unread:
+            raise InputError(f"{path}: user {next(iter(unread))!r} has no data in user_data")
 
 
 @config_class
@@ -174,10 +204,7 @@ class LeafDataset(DatasetConfig):
         key = cache_key(source.decoder.cache_tag, [path for paths in files.values() for path in paths])
         place = self.place
         create(place / key, lambda folder: self._read(source, files, key, folder))
-        cached = open_cache(place / key)
-        for remark in cached.remarks:
-            logger.warning("%s: %s", self.name, remark)
-        return self._dataset(cached)
+        return self._dataset(open_cache(place / key))
 
     def _source(self) -> tuple[FileFormat, dict[str, list[Path]]]:
         """The format of the files, and the files of each existing split, sorted by name."""
@@ -228,9 +255,11 @@ class LeafDataset(DatasetConfig):
                             raise InputError(f"{path}: user {name!r} was added while the file was read; run again")
                         yield number[split][name], inputs, targets
 
-        write_cache(folder, index, pieces(), source.decoder.remarks)
+        write_cache(folder, index, pieces())
         if cache_key(source.decoder.cache_tag, [path for paths in files.values() for path in paths]) != key:
             raise InputError(f"the files in {self.folder} changed while they were read; run again")
+        if remark := source.decoder.remark():
+            logger.warning("%s: %s", self.name, remark)
 
     def _dataset(self, cached: Cached) -> Dataset:
         """The dataset of the users that have enough samples."""
@@ -276,55 +305,6 @@ def ordered(
         shape=shape,
         dtype=numbers,
     )
-
-
-def read_sizes(paths: list[Path]) -> dict[str, int]:
-    """The users of one split and their numbers of samples, from ``users`` and ``num_samples`` of its files.
-
-    Raises:
-        InputError: the lists are malformed or empty, or name a user twice.
-    """
-    sizes: dict[str, int] = {}
-    for path in paths:
-        for name, size in _listed(path).items():
-            if name in sizes:
-                raise InputError(f"{path}: user {name!r} is also in another file of {path.parent}")
-            sizes[name] = size
-    if not sizes:
-        raise InputError(f"the files in {paths[0].parent} have no users")
-    return sizes
-
-
-def read_users(path: Path, decoder: Decoder) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Each user of one file once: name, samples ``[n, ...]`` of the cache's type and classes uint8 ``[n]``.
-
-    The file is streamed.
-
-    Raises:
-        InputError: the file is malformed, or its ``users``, ``num_samples`` and ``user_data`` contradict one another.
-    """
-    import ijson
-
-    unread = _listed(path)
-    listed = set(unread)
-    with _reading(path) as file:
-        for name, data in ijson.kvitems(file, "user_data", use_float=True):
-            x, y = _samples(path, name, data)
-            if name not in listed:
-                if not y:
-                    continue  # LEAF's split by sample writes such entries for users with a single sample
-                raise InputError(f"{path}: user_data has user {name!r}, who is not in users")
-            if name not in unread:
-                raise InputError(f"{path}: user_data has user {name!r} twice")
-            size = unread.pop(name)
-            if len(y) != size:
-                raise InputError(f"{path}: user {name!r} has {len(y)} samples, but num_samples says {size}")
-            try:
-                yield name, *decoder.decode(x, y)
-            except InputError as error:
-                raise InputError(f"{path}: user {name!r}: {error}") from error
-    if unread:
-        raise InputError(f"{path}: user {next(iter(unread))!r} has no data in user_data")
 
 
 def integer_labels(y: list[Any], classes: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -24,16 +23,18 @@ SIDE = 28
 class IdxImages(TorchvisionFiles):
     """Base class of datasets of four IDX files with 28x28 grey images and their labels.
 
-    Attributes:
+    Attributes (besides those of :class:`TorchvisionFiles`):
         data_dir: folder in which ``<name>/raw`` holds the four files, each as published (``.gz``) or unpacked. They are
             read into memory.
-        download: see :class:`TorchvisionFiles`.
         mean: subtracted from grey/255; 0 changes nothing; None: the mean of all training pixels.
         std: divides the difference; 1 changes nothing; None: the standard deviation of all training pixels.
     """
 
     mean: Annotated[float, Ge(0), Le(1)] | None
     std: Annotated[float, Gt(0), Le(1)] | None
+
+    name: ClassVar[str]
+    class_names: ClassVar[tuple[str, ...]]
 
     @property
     def splits(self) -> tuple[str, str]:
@@ -116,38 +117,20 @@ def moments(images: np.ndarray) -> tuple[float, float]:
 
 
 @config_class
-class MirroredImages(IdxImages):
-    """Base class of MNIST and Fashion-MNIST: torchvision downloads each file from one of several mirrors."""
-
-    @property
-    def manual_steps(self) -> str:
-        kind = self.torchvision_class
-        command = f"from torchvision.datasets import {kind}; {kind}({self.data_dir!r}, download=True)"
-        mirrors = " or ".join(self.torchvision_dataset().mirrors)
-        return f'run `python -c "{command}"`, or copy the .gz files there from {mirrors}'
-
-    def download_to(self, temporary: Path) -> Iterable[Path]:
-        raw = Path(self.torchvision_dataset()(str(temporary), download=True).raw_folder)
-        return [raw / file.replace("[.gz]", ".gz") for file in self.files]
-
-
-@config_class
-class Mnist(MirroredImages):
+class Mnist(IdxImages):
     """MNIST: handwritten digits, 60 000 to train and 10 000 to test (LeCun, Cortes, Burges)."""
 
     name: ClassVar[str] = "MNIST"
     option: ClassVar[str] = "mnist"
-    torchvision_class: ClassVar[str] = "MNIST"
     class_names: ClassVar[tuple[str, ...]] = tuple("0123456789")
 
 
 @config_class
-class FashionMnist(MirroredImages):
+class FashionMnist(IdxImages):
     """Fashion-MNIST: clothes in MNIST's format, 60 000 to train and 10 000 to test (Xiao, Rasul, Vollgraf 2017)."""
 
     name: ClassVar[str] = "FashionMNIST"
     option: ClassVar[str] = "fmnist"
-    torchvision_class: ClassVar[str] = "FashionMNIST"
     class_names: ClassVar[tuple[str, ...]] = (
         "T-shirt/top",
         "Trouser",
@@ -180,11 +163,8 @@ class Emnist(IdxImages):
     ``letters`` 124 800 + 20 800, 26; ``digits`` 240 000 + 40 000, 10. In the files images are transposed and
     letters numbered from 1; here images are upright and classes are numbered from 0.
 
-    Attributes:
-        data_dir: see :class:`IdxImages`; the files are in ``<data_dir>/EMNIST/raw``.
-        download: see :class:`TorchvisionFiles`.
-        mean: see :class:`IdxImages`.
-        std: see :class:`IdxImages`.
+    Attributes (besides those of :class:`IdxImages`):
+        data_dir: the files are in ``<data_dir>/EMNIST/raw``.
         split: which of the publisher's selections.
         first_classes: number of classes whose samples are used, from class 0 on; None: all. FedDC's and FedUmf's
             "EMNIST-L" has the first 10 of ``letters``: 48 000 + 8 000 samples.
@@ -195,7 +175,6 @@ class Emnist(IdxImages):
 
     name: ClassVar[str] = "EMNIST"
     option: ClassVar[str] = "emnist"
-    torchvision_class: ClassVar[str] = "EMNIST"
 
     @property
     def splits(self) -> tuple[str, str]:
@@ -224,14 +203,3 @@ class Emnist(IdxImages):
         if not kept.any():
             raise InputError(f"dataset.first_classes={self.first_classes} leaves no sample of {self.folder}")
         return upright[kept], classes[kept]
-
-    @property
-    def manual_steps(self) -> str:
-        return f"copy the .gz files there from the archive {self.torchvision_dataset().url}"
-
-    def download_to(self, temporary: Path) -> Iterable[Path]:
-        from torchvision.datasets.utils import download_and_extract_archive
-
-        theirs = self.torchvision_dataset()
-        download_and_extract_archive(theirs.url, str(temporary), md5=theirs.md5)
-        return sorted((temporary / "gzip").glob("*-ubyte.gz"))

@@ -1,4 +1,4 @@
-"""The check that a path leads to a regular file: to open a FIFO or a device may block for ever."""
+"""Only regular files are read: to open a FIFO or a device may block for ever."""
 
 from __future__ import annotations
 
@@ -22,3 +22,17 @@ def stat_regular(path: Path) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"{path} cannot be read: it is not a regular file")
     return status
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        stat_regular(path)
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path} cannot be read as text in UTF-8: {reason}") from error

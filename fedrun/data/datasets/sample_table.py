@@ -43,7 +43,7 @@ class TableHead:
     """What is known about a table before its samples are read.
 
     Attributes:
-        columns: with their roles.
+        columns: the columns' names with their roles.
         spec: shape and classes; the task without the training rows' scale.
         class_names: one name per class, or per number that is predicted.
         labels: the values of the label column in the order of their classes; empty without classes.
@@ -128,9 +128,9 @@ class SampleTable(DatasetConfig):
         """The dataset's targets ``[n, ...]`` and its task.
 
         Args:
-            path: of the table, for messages.
+            path: path of the table, for messages.
             table: its content.
-            head: with the roles of its columns.
+            head: the table's head, with the roles of its columns.
             training: which rows are training samples, bool ``[n]``.
 
         Raises:
@@ -184,7 +184,7 @@ class SampleTable(DatasetConfig):
 
         Args:
             table: its content.
-            path: of its file, for messages.
+            path: path of its file, for messages.
 
         Raises:
             InputError: the table lacks a column, or a value in it cannot be used.
@@ -275,7 +275,7 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:
     """A ``.csv``, ``.tsv`` or ``.parquet`` file in memory.
 
     Args:
-        path: of the file.
+        path: path of the file.
         texts: columns of a text file that are read as texts even if they could be numbers.
 
     Raises:

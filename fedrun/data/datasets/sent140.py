@@ -41,12 +41,12 @@ class Sent140(LeafDataset):
     the sign of hashtags become ``<url>``, ``<user>``, ``<number>`` and ``<hashtag>``. Words without a vector are
     skipped; a tweet without any known word is a zero vector.
 
-    Attributes:
-        data_dir: see :class:`LeafDataset`; the files in ``<data_dir>/sent140`` are LEAF's JSON, or the publisher's CSV
-            (six columns, latin-1, labels 0 and 4).
-        cache_dir: see :class:`LeafDataset`; also for a compact copy of the word vectors.
-        min_samples: see :class:`LeafDataset`; 50 in MaxFL.
-        min_samples_after_split: likewise; MaxFL has none.
+    Attributes (besides those of :class:`LeafDataset`):
+        data_dir: the files in ``<data_dir>/sent140`` are LEAF's JSON, or the publisher's CSV (six columns, latin-1,
+            labels 0 and 4).
+        cache_dir: also for a compact copy of the word vectors.
+        min_samples: 50 in MaxFL.
+        min_samples_after_split: MaxFL has none.
         vectors: file of word vectors in GloVe's text format.
         dimension: numbers of one word's vector; 200 in MaxFL.
     """
@@ -101,11 +101,11 @@ class MeanVectors:
         self._samples += len(x)
         return means, targets
 
-    def remarks(self) -> tuple[str, ...]:
+    def remark(self) -> str:
         if not self._without_words:
-            return ()
+            return ""
         number, file = self._without_words, self._path.name
-        return (f"{number} of {self._samples} tweets have no word in {file} and became zero vectors",)
+        return f"{number} of {self._samples} tweets have no word in {file} and became zero vectors"
 
 
 class TweetTable:

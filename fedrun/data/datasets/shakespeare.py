@@ -33,11 +33,8 @@ UNKNOWN = 255
 class Shakespeare(LeafDataset):
     """LEAF's Shakespeare: 80 characters of a role's speeches and, as label, the character that follows them.
 
-    Attributes:
-        data_dir: see :class:`LeafDataset`; the files are in ``<data_dir>/shakespeare``.
-        cache_dir: see :class:`LeafDataset`.
-        min_samples: see :class:`LeafDataset`.
-        min_samples_after_split: likewise.
+    Attributes (besides those of :class:`LeafDataset`):
+        data_dir: the files are in ``<data_dir>/shakespeare``.
         unknown: treatment of a character outside the alphabet: ``refuse`` stops with an error; ``map`` replaces it by
             the alphabet's last symbol, as LEAF's code does, and logs the count.
         window: number of characters that the model sees: the last ones before the label. An LSTM's time grows with it.
@@ -113,10 +110,10 @@ class Characters:
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         return self._numbers(x, LENGTH, "string"), self._numbers(y, 1, "label")[:, 0]
 
-    def remarks(self) -> tuple[str, ...]:
+    def remark(self) -> str:
         if not self._substituted:
-            return ()
-        return (f"{self._substituted} characters outside the alphabet were read as {ALPHABET[SUBSTITUTE]!r}",)
+            return ""
+        return f"{self._substituted} characters outside the alphabet were read as {ALPHABET[SUBSTITUTE]!r}"
 
     def _numbers(self, texts: list[Any], length: int, what: str) -> np.ndarray:
         """uint8 ``[n, length]``."""

@@ -38,7 +38,7 @@ class Columns:
         targets: what is predicted.
         features: the inputs, in the table's order.
         client: its values name the clients; None: rows have no clients.
-        split: with ``train`` and ``test``; None: all rows are training samples.
+        split: column with ``train`` and ``test``; None: all rows are training samples.
         row_numbers: columns that only number the rows, which are left out.
     """
 

@@ -10,7 +10,7 @@ from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.image_cache import ClassFiles, cached_images, class_folders, dataset_of, images_in
-from fedrun.data.datasets.regular_file import stat_regular
+from fedrun.data.datasets.regular_file import read_lines
 from fedrun.system.errors import InputError
 
 CLASSES = 200
@@ -24,14 +24,11 @@ class TinyImageNet(ColourImages):
     The images are JPEG files of 64x64 pixels, a few of them grey. A class is a WordNet number such as n01443537;
     classes are numbered in that order, and samples ordered by class and then by file name.
 
-    Attributes:
+    Attributes (besides those of :class:`ColourImages`):
         data_dir: folder in which the published archive has been unpacked as ``tiny-imagenet-200``.
         cache_dir: folder for the decoded images; None puts them next to the source, in
             ``tiny-imagenet-200/.fedrun-cache``.
         size: 64 keeps the pixels; 32 halves the sides (bilinear with antialiasing), as in FedConcat.
-        mean: see :class:`ColourImages`.
-        std: see :class:`ColourImages`.
-        augmentation: see :class:`ColourImages`.
     """
 
     name: ClassVar[str] = "tiny-imagenet-200"
@@ -82,16 +79,9 @@ def validation_images(folder: Path, classes: dict[str, int]) -> dict[str, tuple[
         InputError: the file is malformed, lacks an image, or names an unknown class, a missing image or an image twice.
     """
     path = folder / "val_annotations.txt"
-    stat_regular(path)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
     images = {image.name: image for image in images_in(folder / "images")}
     by_class: dict[str, list[Path]] = {name: [] for name in classes}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         name, *rest = line.split("\t")
         if not rest:
             raise InputError(f"{path}: line {number} must be an image's name, its class and a box, separated by tabs")

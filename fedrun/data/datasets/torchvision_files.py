@@ -1,52 +1,43 @@
-"""Datasets in torchvision's files and folders, which its downloader can fetch."""
+"""Datasets in torchvision's files and folders, which a run can download."""
 
 from __future__ import annotations
 
-import http.client
 import logging
-import os
-import tempfile
 from abc import abstractmethod
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import DatasetConfig
-from fedrun.system.errors import InputError
-
-if TYPE_CHECKING:
-    import torchvision
+from fedrun.system.errors import InputError, one_line
 
 logger = logging.getLogger(__name__)
 
 
 @config_class
 class TorchvisionFiles(DatasetConfig):
-    """Base class of these datasets. Files are only read, so the folder can be read-only.
+    """Base class of these datasets. Files that exist are only read, so the folder can be read-only.
 
     Attributes:
         data_dir: folder in which the dataset has its own folder.
-        download: whether to download missing files with torchvision.
+        download: whether to download missing files, as ``fedrun-data`` does.
     """
 
     data_dir: str
     download: bool
 
-    name: ClassVar[str]
     option: ClassVar[str]
     """The dataset's name in ``dataset=`` and ``fedrun-data``."""
     torchvision_class: ClassVar[str]
-    """The name of torchvision's class for the same data."""
-    class_names: ClassVar[tuple[str, ...]]
+    """The name of torchvision's class for the same data, if that reads the files."""
 
     @classmethod
-    def torchvision_dataset(cls) -> type[torchvision.datasets.VisionDataset]:
-        """torchvision's class for the same data, which knows the files' addresses and checksums."""
-        import torchvision
+    def torchvision_dataset(cls) -> Any:
+        """torchvision's class for the same data. Importing it is slow, so it is imported late."""
+        from torchvision import datasets
 
-        dataset: type[torchvision.datasets.VisionDataset] = getattr(torchvision.datasets, cls.torchvision_class)
-        return dataset
+        return getattr(datasets, cls.torchvision_class)
 
     @property
     @abstractmethod
@@ -56,26 +47,12 @@ class TorchvisionFiles(DatasetConfig):
     @property
     @abstractmethod
     def files(self) -> tuple[str, ...]:
-        """Names of the required files, as in messages."""
+        """Names of the required files, as in messages; ``[.gz]`` at the end: compressed or not."""
 
     def find(self, file: str) -> Path | None:
         """One of these files in any of its forms, or None."""
         path = self.folder / file
         return path if path.is_file() else None
-
-    @property
-    @abstractmethod
-    def manual_steps(self) -> str:
-        """How to get the files without fedrun, as the end of a sentence."""
-
-    @property
-    def remedy(self) -> str:
-        """How to get the files before a run, as the end of a sentence."""
-        return f"run `fedrun-data {self.option} --data-dir {self.data_dir}`, or {self.manual_steps}"
-
-    @abstractmethod
-    def download_to(self, temporary: Path) -> Iterable[Path]:
-        """Download and unpack into an empty folder; return the files to move to :attr:`folder`."""
 
     def require_files(self) -> None:
         """Download the files if they are missing and may be downloaded.
@@ -86,7 +63,10 @@ class TorchvisionFiles(DatasetConfig):
         if self.download and self._missing():
             self._download()
         if missing := self._missing():
-            raise InputError(f"{self.folder} lacks {', '.join(missing)}: set dataset.download=true, {self.remedy}")
+            raise InputError(
+                f"{self.folder} lacks {', '.join(missing)}: set dataset.download=true, or run `fedrun-data "
+                f"{self.option} --data-dir {self.data_dir}`, with --from FOLDER if a folder has the published files"
+            )
 
     def path(self, file: str) -> Path:
         """The path of one of the files, which :meth:`require_files` has checked."""
@@ -95,19 +75,31 @@ class TorchvisionFiles(DatasetConfig):
             raise InputError(f"{self.folder / file} was deleted while the files were read")
         return path
 
+    def read(self, root: Path, **split: object) -> Any:
+        """One split, read by torchvision, which compares each file with its published checksum first.
+
+        Raises:
+            InputError: a file cannot be read, or is not the published one.
+        """
+        try:
+            return self.torchvision_dataset()(root, **split)
+        except Exception as error:  # torchvision says in its own ways what is wrong with a file
+            raise InputError(
+                f"{self.folder} cannot be read as the published files of {self.option} ({one_line(str(error))}): "
+                f"delete it and run `fedrun-data {self.option} --data-dir {self.data_dir}`"
+            ) from error
+
     def _missing(self) -> list[str]:
         return [file for file in self.files if self.find(file) is None]
 
     def _download(self) -> None:
-        """Download to a temporary folder first, so that a parallel run sees complete files only."""
-        logger.info("downloading %s to %s", self.name, self.folder)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix="download-", dir=self.folder) as temporary:
-                for path in self.download_to(Path(temporary)):
-                    os.replace(path, self.folder / path.name)
-        except (RuntimeError, OSError, EOFError, http.client.HTTPException) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(
-                f"{self.name} could not be downloaded to {self.folder} ({reason}): {self.remedy}"
-            ) from error
+        """Download the published files unless another process, such as one of the same run, is faster."""
+        from fedrun.data.download.catalogue import catalogue
+        from fedrun.data.download.install import download_dataset
+
+        data_dir = Path(self.data_dir).expanduser()
+        logger.info("downloading %s to %s", self.option, self.folder)
+        folder = self.folder.relative_to(data_dir)
+        required = tuple(f"{folder}/{file.replace('[.gz]', '*')}" for file in self.files)
+        published = replace(catalogue()[self.option], required=required)
+        download_dataset(self.option, published, data_dir, None, lambda _: lambda received, whole: None)

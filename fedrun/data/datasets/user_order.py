@@ -15,7 +15,7 @@ def by_user(owner: np.ndarray, names: Sequence[str], test: np.ndarray) -> tuple[
 
     Args:
         owner: the number of each sample's user, int64 ``[n]``.
-        names: of the users.
+        names: names of the users.
         test: which samples are test samples, bool ``[n]``.
 
     Returns:

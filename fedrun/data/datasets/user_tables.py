@@ -88,7 +88,7 @@ def grouped(
     """Decoded rows, grouped by user, in the order of the rows.
 
     Args:
-        path: for error messages.
+        path: the table's path, for messages.
         users: each row's user.
         x: each row's sample.
         y: each row's label.

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrun.data.datasets.cache import CACHE
 from fedrun.data.download.http_file import get_json
 from fedrun.system.errors import InputError
 
 HUB = "https://huggingface.co"
+
+CACHE = ".fedrun-cache"
+"""Folder of the caches that loaders make next to a dataset's files."""
+
+UNSPLIT = "all_data"
+"""The folder of LEAF's scripts for all users, before users are sampled and split."""
+
+CIFAR10 = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch", "batches.meta")
+CIFAR100 = ("train", "test", "meta")
+CELEBA = ("identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba/*")
 
 
 @dataclass(frozen=True)
@@ -21,8 +30,8 @@ class RemoteFile:
     Attributes:
         urls: addresses of the same file, tried in this order.
         target: relative to ``data_dir``: the file's name, or for an archive the folder that it is unpacked to.
-        checksum: of the publisher or a public library, such as ``md5:...``; None: recorded at the first download.
-        unpack: for an archive, the prefix of the names of the files to unpack; it is removed from the names up to its
+        checksum: checksum of the publisher or a public library, such as ``md5:...``; None if there is none.
+        unpack: for an archive: the prefix of the names of the files to unpack; it is removed from the names up to its
             last ``/``. None: not an archive.
     """
 
@@ -119,8 +128,6 @@ def on_hub(name: str, description: str, licence: str, *alternatives: tuple[str, 
 
 def unsplit(name: str) -> tuple[str, ...]:
     """The pattern of the files of one of LEAF's datasets before its split."""
-    from fedrun.data.datasets.leaf import UNSPLIT
-
     return (f"{name}/{UNSPLIT}/*",)
 
 
@@ -166,8 +173,6 @@ def known_to_torchvision(
 
 def catalogue() -> dict[str, DatasetFiles]:
     """All datasets by name; addresses and checksums are those of the installed torchvision, if it has them."""
-    from fedrun.data.datasets.celeba import ATTRIBUTES, IDENTITIES, IMAGES
-    from fedrun.data.datasets.cifar import Cifar10, Cifar100
 
     def idx(name: str) -> Callable[[str | None], tuple[RemoteFile, ...]]:
         return known_to_torchvision(
@@ -219,11 +224,11 @@ def catalogue() -> dict[str, DatasetFiles]:
             optional=("EMNIST/raw/*",),
         ),
         "cifar10": DatasetFiles(
-            "photographs", "not stated", 171, tuple(f"{Cifar10.unpacked}/{file}" for file in Cifar10.every_file()),
+            "photographs", "not stated", 171, tuple(f"cifar-10-batches-py/{file}" for file in CIFAR10),
             cifar("CIFAR10"),
         ),
         "cifar100": DatasetFiles(
-            "photographs", "not stated", 170, tuple(f"{Cifar100.unpacked}/{file}" for file in Cifar100.every_file()),
+            "photographs", "not stated", 170, tuple(f"cifar-100-python/{file}" for file in CIFAR100),
             cifar("CIFAR100"),
         ),
         "svhn": DatasetFiles(
@@ -239,7 +244,7 @@ def catalogue() -> dict[str, DatasetFiles]:
         "shakespeare": on_hub("shakespeare", "plays by role", leaf),
         "celeba": on_hub(
             "celeba", "faces by celebrity", "non-commercial research",
-            tuple(f"celeba/{name}" for name in (IDENTITIES, ATTRIBUTES, f"{IMAGES}/*")),
+            tuple(f"celeba/{name}" for name in CELEBA),
         ),
         "sent140": DatasetFiles(
             "tweets by author", "not stated", 81, ("sent140/train/*",), published(tweets), optional=("sent140/**/*",),

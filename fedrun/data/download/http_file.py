@@ -32,7 +32,7 @@ class CutError(Exception):
     """The connection ended before the answer did, or the answer is not the part that was requested."""
 
 
-def download(url: str, path: Path, checksum: str | None, progress: Progress) -> str:
+def download(url: str, path: Path, checksum: str | None, progress: Progress) -> None:
     """Download a file. An earlier interrupted download is continued if the server allows it.
 
     Args:
@@ -41,9 +41,6 @@ def download(url: str, path: Path, checksum: str | None, progress: Progress) -> 
             for its version in ``<name>.validator``.
         checksum: such as ``md5:...`` or ``sha256:...``; None if none has been published.
         progress: called after every chunk.
-
-    Returns:
-        The file's ``sha256:...``.
 
     Raises:
         UnreachableError: no connection, no such file, or an answer that cannot be used.
@@ -60,17 +57,20 @@ def download(url: str, path: Path, checksum: str | None, progress: Progress) -> 
             size = partial.stat().st_size if partial.exists() else 0
             raise InputError(f"{url}: the connection was cut after {size} bytes; the same command continues")
         try:
-            sha256 = verified(partial, checksum)
+            if checksum is not None:
+                verify(partial, checksum)
         except InputError as error:
             partial.unlink()  # continuing it could not correct it
-            raise InputError(f"{url}: {error}; the downloaded file is deleted, try again") from None
+            raise InputError(
+                f"{url}: {error}; the downloaded file is deleted; try again, or fedrun-data with another --url or with "
+                "--from FOLDER"
+            ) from None
         with open(partial, "rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
         _validator(partial).unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}; the same command continues") from error
-    return sha256
 
 
 def require_address(url: str) -> None:
@@ -90,22 +90,18 @@ def require_address(url: str) -> None:
         raise InputError(f"{url!a}: allowed: an http or https address")
 
 
-def verified(path: Path, checksum: str | None) -> str:
-    """The ``sha256:...`` of a file whose checksum is right.
+def verify(path: Path, checksum: str) -> None:
+    """Check a file against a checksum, such as ``md5:...``.
 
     Raises:
         InputError: it is wrong.
         OSError: the file cannot be read.
     """
-    kind, _, wanted = (checksum or "sha256:").partition(":")
-    digests = {name: hashlib.new(name, usedforsecurity=False) for name in {kind, "sha256"}}
+    kind, _, wanted = checksum.partition(":")
     with open(path, "rb") as file:
-        while chunk := file.read(CHUNK):
-            for digest in digests.values():
-                digest.update(chunk)
-    if checksum is not None and digests[kind].hexdigest() != wanted:
-        raise InputError(f"its {kind} is {digests[kind].hexdigest()} instead of {wanted}")
-    return f"sha256:{digests['sha256'].hexdigest()}"
+        found = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
+    if found != wanted:
+        raise InputError(f"its {kind} is {found} instead of {wanted}")
 
 
 def get_json(url: str) -> object:

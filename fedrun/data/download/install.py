@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
@@ -11,23 +10,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedrun.data.datasets.cache import locked
 from fedrun.data.download.catalogue import DatasetFiles, RemoteFile, parquet_target
-from fedrun.data.download.http_file import Progress, UnreachableError, download, verified
+from fedrun.data.download.http_file import Progress, UnreachableError, download, verify
 from fedrun.data.download.unpack import unpack
-from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import InputError
+from fedrun.system.folder_lock import locked
 
 logger = logging.getLogger(__name__)
 
 STAGING = ".fedrun-downloads"
-"""Folder below ``data_dir`` for incomplete downloads, and for the checksums of downloaded files."""
+"""Folder below ``data_dir`` for incomplete downloads."""
 
 PLACING = "placing"
 """File in the staging folder of a dataset while its files are moved to their final places."""
-
-CHECKSUMS = "checksums.json"
-"""File in the staging folder: the checksums of downloaded files."""
 
 UNPACKED = "unpacked"
 """Folder in the staging folder of a dataset for the files of archives."""
@@ -53,26 +48,9 @@ def download_dataset(name: str, dataset: DatasetFiles, data_dir: Path, base: str
     """
     staging = data_dir / STAGING / name
     with _locked(staging):
-        try:
-            missing = [
-                item
-                for item in dataset.downloads(base)
-                if item.unpack is not None or not (data_dir / item.target).exists()
-            ]
-            for item in missing:
-                if not (staging / item.file).exists():
-                    _download(item, staging / item.file, data_dir, report(item.file))
-        except UnreachableError as error:
-            raise InputError(f"{error}; {manual_steps(name, dataset, data_dir)}") from error
-        moves: list[tuple[Path, Path]] = []
-        for item in missing:
-            try:
-                moves += _contents(staging / item.file, item, data_dir, staging)
-            except InputError:  # the next command downloads it again
-                (staging / item.file).unlink()
-                _record_checksum(item, None, data_dir)
-                raise
-        _place(moves, staging)
+        if dataset.missing(data_dir) or interrupted(name, data_dir):  # otherwise another process was faster
+            _fetch(name, dataset, data_dir, base, report)
+        shutil.rmtree(staging, ignore_errors=True)
     _check_complete(name, dataset, data_dir)
 
 
@@ -106,12 +84,14 @@ def import_dataset(name: str, dataset: DatasetFiles, data_dir: Path, source: Pat
             if not path.is_file():
                 raise InputError(f"{source} lacks {item.file}; {manual_steps(name, dataset, data_dir)}")
             try:
-                verified(path, item.checksum)
+                if item.checksum is not None:
+                    verify(path, item.checksum)
             except InputError as error:
                 raise InputError(f"{path}: {error}") from None
         for path, item in published:
             copies += _contents(path, item, data_dir, staging)
         _place(copies, staging)
+        shutil.rmtree(staging, ignore_errors=True)
     _check_complete(name, dataset, data_dir)
 
 
@@ -119,50 +99,44 @@ def manual_steps(name: str, dataset: DatasetFiles, data_dir: Path) -> str:
     """Which files to put where, without a connection."""
     return (
         f"without a connection, put the files {', '.join(str(data_dir / pattern) for pattern in dataset.required)} "
-        f"there yourself, or run fedrun-data {name} --from FOLDER, a folder that has them as published or in that "
-        "layout"
+        f"there yourself, or run fedrun-data {name} --data-dir {data_dir} --from FOLDER, a folder that has them as "
+        "published or in that layout"
     )
 
 
-def _download(item: RemoteFile, path: Path, data_dir: Path, progress: Progress) -> None:
-    """Try a file's addresses in turn; compare with the published or the recorded checksum, and record it."""
-    checksum = item.checksum or _recorded_checksums(data_dir).get(_record_key(item))
+def _fetch(name: str, dataset: DatasetFiles, data_dir: Path, base: str | None, report: Reporter) -> None:
+    """Download the missing files, and then put them in their places."""
+    staging = data_dir / STAGING / name
+    try:
+        missing = [
+            item for item in dataset.downloads(base) if item.unpack is not None or not (data_dir / item.target).exists()
+        ]
+        for item in missing:
+            if not (staging / item.file).exists():
+                _download(item, staging / item.file, report(item.file))
+    except UnreachableError as error:
+        raise InputError(f"{error}; {manual_steps(name, dataset, data_dir)}") from error
+    moves: list[tuple[Path, Path]] = []
+    for item in missing:
+        try:
+            moves += _contents(staging / item.file, item, data_dir, staging)
+        except InputError:  # the next command downloads it again
+            (staging / item.file).unlink()
+            raise
+    _place(moves, staging)
+
+
+def _download(item: RemoteFile, path: Path, progress: Progress) -> None:
+    """Try a file's addresses in turn."""
     for number, url in enumerate(item.urls, start=1):
         try:
-            sha256 = download(url, path, checksum, progress)
-        except UnreachableError as error:
+            download(url, path, item.checksum, progress)
+        except InputError as error:
             if number == len(item.urls):
                 raise
             logger.warning("%s; trying %s", error, item.urls[number])
         else:
-            _record_checksum(item, sha256, data_dir)
             return
-
-
-def _recorded_checksums(data_dir: Path) -> dict[str, str]:
-    """The checksums of earlier downloads, by :func:`_record_key`."""
-    path = data_dir / STAGING / CHECKSUMS
-    try:
-        record = json.loads(path.read_bytes()) if path.exists() else {}
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: delete it and run again") from error
-    if not isinstance(record, dict) or not all(isinstance(checksum, str) for checksum in record.values()):
-        raise InputError(f"{path} is damaged: delete it and run again")
-    return record
-
-
-def _record_checksum(item: RemoteFile, checksum: str | None, data_dir: Path) -> None:
-    """Record a file's checksum; None removes it."""
-    record = _recorded_checksums(data_dir)
-    record.pop(_record_key(item), None)
-    if checksum is not None:
-        record[_record_key(item)] = checksum
-    with atomic_write(data_dir / STAGING / CHECKSUMS, shared=True) as file:
-        file.write(json.dumps(record, indent=1).encode())
-
-
-def _record_key(item: RemoteFile) -> str:
-    return f"{item.target}/{item.file}" if item.unpack is not None else item.target
 
 
 def _contents(path: Path, item: RemoteFile, data_dir: Path, staging: Path) -> list[tuple[Path, Path]]:
@@ -171,11 +145,11 @@ def _contents(path: Path, item: RemoteFile, data_dir: Path, staging: Path) -> li
         return [(path, data_dir / item.target)]
     folder = staging / UNPACKED / item.file
     shutil.rmtree(folder, ignore_errors=True)  # of an interrupted command
-    return [(folder / name, data_dir / item.target / name) for name in unpack(path, folder, item.unpack)]
+    return [(file, data_dir / item.target / name) for name, file in unpack(path, folder, item.unpack).items()]
 
 
 def _place(files: list[tuple[Path, Path]], staging: Path) -> None:
-    """Move or copy complete files to their final places; the staging folder is deleted after that."""
+    """Move or copy complete files to their final places."""
     (staging / PLACING).touch()
     for source, target in files:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +159,6 @@ def _place(files: list[tuple[Path, Path]], staging: Path) -> None:
             partial = staging / f"{secrets.token_hex(4)}.partial"
             shutil.copyfile(source, partial)
             os.replace(partial, target)
-    shutil.rmtree(staging, ignore_errors=True)
 
 
 def _check_complete(name: str, dataset: DatasetFiles, data_dir: Path) -> None:

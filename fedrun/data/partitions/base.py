@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+from fedrun.config.option_name import chosen
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 
@@ -17,6 +18,11 @@ class Partition(ABC):
     """
 
     needs_classes: ClassVar[bool] = False
+
+    @property
+    def choice(self) -> str:
+        """The partition as the command line chooses it, such as ``partition=iid``, for messages."""
+        return chosen("partition", self)
 
     @abstractmethod
     def split(self, dataset: Dataset, seed: int) -> Federation:

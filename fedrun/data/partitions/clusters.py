@@ -21,21 +21,18 @@ class Clusters(TrainSplitPartition):
     """Each cluster has its own labels; its samples are divided iid among its clients (MaxFL: Cho et al., TMLR 2024).
 
     Cluster g has the L labels g L .. g L + L - 1; no client has samples of labels beyond the last cluster's, and the
-    test keeps its own. Clients are assigned to clusters at random, equally many to each, within one. The generator is
-    the addressed one, ``(seed, "partition")``.
+    test keeps its own. Clients are assigned to clusters at random, equally many to each, within one.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`; at least one per cluster.
+    Attributes (besides those of :class:`TrainSplitPartition`):
+        clients: at least one per cluster.
         clusters: number of clusters; 5 in the paper.
         labels_per_cluster: L, number of labels of each cluster; 2 in the paper. Together the clusters may have at most
             as many labels as the dataset has classes.
-        seed: see :class:`TrainSplitPartition`.
     """
 
     clusters: Annotated[int, Ge(1)]
     labels_per_cluster: Annotated[int, Ge(1)]
 
-    name: ClassVar[str] = "clusters"
     needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
@@ -43,12 +40,12 @@ class Clusters(TrainSplitPartition):
         labels, classes = self.clusters * self.labels_per_cluster, dataset.spec.classes
         if labels > classes:
             raise InputError(
-                f"partition=clusters: clusters={self.clusters} with labels_per_cluster={self.labels_per_cluster} needs "
+                f"{self.choice}: clusters={self.clusters} with labels_per_cluster={self.labels_per_cluster} needs "
                 f"{labels} classes, the dataset has {classes}"
             )
         if self.clients < self.clusters:
             raise InputError(
-                f"partition=clusters: clusters={self.clusters} needs at least as many clients, not {self.clients}"
+                f"{self.choice}: clusters={self.clusters} needs at least as many clients, not {self.clients}"
             )
         rng = self.generator(seed)
         samples, class_sizes = sort_by_class(targets, classes)
@@ -61,7 +58,7 @@ class Clusters(TrainSplitPartition):
             members = cluster_of == cluster
             if size < members.sum():
                 raise InputError(
-                    f"partition=clusters: cluster {cluster} has {size} samples for {members.sum()} clients; "
+                    f"{self.choice}: cluster {cluster} has {size} samples for {members.sum()} clients; "
                     "use fewer clients"
                 )
             counts[cluster, members] = even_sizes(size, members.sum())

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.dirichlet_proportions import DirichletProportions
 from fedrun.data.partitions.index_groups import offsets_of, shuffle_groups, sort_by_class, split_groups
-from fedrun.data.partitions.train_split import with_pooled_test
+from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 from fedrun.system.errors import InputError
+
+
+@config_class
+class DirichletProportions(TrainSplitPartition):
+    """Base class of NIID-Bench's two partitions with p ~ Dir(β 1_N) (Li, Diao, Chen, He, ICDE 2022).
+
+    Attributes (besides those of :class:`TrainSplitPartition`):
+        seed: taken modulo 2³².
+        beta: β > 0, the concentration; NIID-Bench usually takes 0.5.
+        min_samples: smallest number of training samples of a client; 10 in NIID-Bench.
+    """
+
+    beta: Annotated[float, Gt(0)]
+    min_samples: Annotated[int, Ge(1)]
+
+    def draws_exhausted(self, draws: int) -> InputError:
+        """The error after this many draws, none of which gave every client enough samples."""
+        return InputError(
+            f"{self.choice}: in each of {draws} draws some client had fewer than "
+            f"min_samples={self.min_samples} samples; use a larger beta than {self.beta:g}, fewer clients than "
+            f"{self.clients} or a smaller min_samples"
+        )
 
 
 @config_class
@@ -24,14 +46,10 @@ class Dirichlet(DirichletProportions):
     draws in NIID-Bench's order, so its partitions are reproduced index by index. Where p_c is zero for every client
     that may still get samples, NIID-Bench divides by zero; here that draw is repeated.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`DirichletProportions`):
         beta: β > 0, the concentration; small values give few classes per client; NIID-Bench usually takes 0.5.
-        min_samples: see :class:`DirichletProportions`.
-        seed: see :class:`DirichletProportions`.
     """
 
-    name: ClassVar[str] = "dirichlet"
     needs_classes: ClassVar[bool] = True
 
     attempts: ClassVar[int] = 10_000
@@ -74,4 +92,4 @@ class Dirichlet(DirichletProportions):
             if 0 < total < np.inf:
                 proportions /= total
                 return proportions
-        raise InputError(f"partition=dirichlet: beta={self.beta:g} is too small to draw proportions; use a larger beta")
+        raise InputError(f"{self.choice}: beta={self.beta:g} is too small to draw proportions; use a larger beta")

@@ -11,8 +11,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
 from fedrun.data.partitions.class_sampling import draw_counts, log_dirichlet
-from fedrun.data.partitions.index_groups import shuffle_groups, sort_by_class, split_groups
-from fedrun.data.partitions.lognormal_sizes import lognormal_sizes
+from fedrun.data.partitions.index_groups import lognormal_sizes, shuffle_groups, sort_by_class, split_groups
 from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 
 
@@ -22,21 +21,17 @@ class DirichletFedDC(TrainSplitPartition):
 
     For every draw a client is chosen uniformly among those not yet full. It takes an unused sample of a class that is
     chosen by its prior. The published code repeats a draw whose class is empty; here the prior is renormalised over the
-    other classes, which is the same law. Late draws therefore deviate from the priors. The generator is the addressed
-    one, ``(seed, "partition")``.
+    other classes, which is the same law. Late draws therefore deviate from the priors.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`TrainSplitPartition`):
         alpha: α, at least 1e-6, the concentration; small values give about one class per client; 0.6 and 0.3 in the
             papers.
         sigma: σ of the clients' lognormal sizes, as in ``partition=quantity_lognormal``; 0: equal sizes.
-        seed: see :class:`TrainSplitPartition`.
     """
 
     alpha: Annotated[float, Ge(1e-6)]
     sigma: Annotated[float, Ge(0)]
 
-    name: ClassVar[str] = "dirichlet_feddc"
     needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
@@ -44,7 +39,7 @@ class DirichletFedDC(TrainSplitPartition):
         rng = self.generator(seed)
         samples, class_sizes = sort_by_class(targets, dataset.spec.classes)
         shuffle_groups(samples, class_sizes, rng)
-        sizes = lognormal_sizes(len(targets), self.clients, self.sigma, rng, self.name)
+        sizes = lognormal_sizes(len(targets), self.clients, self.sigma, rng)
         log_priors = log_dirichlet(np.full(len(class_sizes), self.alpha), self.clients, rng)
         counts = draw_counts(sizes, *poisson_times(sizes, rng), log_priors, class_sizes, rng)
         return with_pooled_test(dataset, split_groups(samples, counts))

@@ -21,18 +21,14 @@ class DirichletHsu(TrainSplitPartition):
 
     p is the distribution of the classes among the training samples. One client after another draws without
     replacement. q_k is renormalised over the classes that are not yet empty, so the last clients get the remaining
-    samples. If N does not divide n, the first clients have one sample more. The generator is the addressed one,
-    ``(seed, "partition")``.
+    samples. If N does not divide n, the first clients have one sample more.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`TrainSplitPartition`):
         alpha: α, at least 1e-6, the concentration; small values give about one class per client, large ones give p.
-        seed: see :class:`TrainSplitPartition`.
     """
 
     alpha: Annotated[float, Ge(1e-6)]
 
-    name: ClassVar[str] = "dirichlet_hsu"
     needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:

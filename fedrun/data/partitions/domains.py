@@ -22,7 +22,7 @@ class Domains(Partition):
 
     The domains are the dataset's training users. With one client per domain, the client has the domain's name; with
     several, ``<domain>/0`` and so on, and parts that are equal within one sample. The test samples of each domain are
-    pooled. The generator is the addressed one, ``(seed, "partition")``.
+    pooled.
 
     Attributes:
         clients_per_domain: number of clients of each domain; 1 in FedBN.
@@ -36,7 +36,7 @@ class Domains(Partition):
         users = dataset.users
         if users is None or users.training == len(users.names):
             raise InputError(
-                "partition=domains needs a dataset whose training and test samples have domains; "
+                f"{self.choice} needs a dataset whose training and test samples have domains; "
                 "allowed here: any other partition"
             )
         training = np.arange(len(users.names)) < users.training
@@ -45,7 +45,7 @@ class Domains(Partition):
             return Federation(dataset, domains, test)
         if (smallest := int(domains.sizes.min())) < self.clients_per_domain:
             raise InputError(
-                f"partition=domains: clients_per_domain={self.clients_per_domain} needs as many samples in every "
+                f"{self.choice}: clients_per_domain={self.clients_per_domain} needs as many samples in every "
                 f"domain, and domain {domains.name(int(domains.sizes.argmin()))!r} has {smallest}"
             )
         rng = numpy_generator(chosen_seed(self.seed, seed), "partition")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
@@ -15,11 +13,8 @@ from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_
 class IID(TrainSplitPartition):
     """A random permutation of the training samples, cut into equal parts (McMahan et al., 2017).
 
-    If the sizes cannot be equal, the first clients have one sample more. The generator is the addressed one,
-    ``(seed, "partition")``.
+    If the sizes cannot be equal, the first clients have one sample more.
     """
-
-    name: ClassVar[str] = "iid"
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         total = len(self.training_targets(dataset))

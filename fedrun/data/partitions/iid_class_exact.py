@@ -18,14 +18,10 @@ from fedrun.system.errors import InputError
 class IIDClassExact(TrainSplitPartition):
     """Every client gets 1/N of each class at random: FedDC's balanced iid split of CIFAR-100 (Gao et al., 2022).
 
-    The generator is the addressed one, ``(seed, "partition")``.
-
-    Attributes:
-        clients: see :class:`TrainSplitPartition`; must divide every class's number of training samples.
-        seed: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`TrainSplitPartition`):
+        clients: must divide every class's number of training samples.
     """
 
-    name: ClassVar[str] = "iid_class_exact"
     needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
@@ -33,7 +29,7 @@ class IIDClassExact(TrainSplitPartition):
         samples, class_sizes = sort_by_class(targets, dataset.spec.classes)
         for label in np.flatnonzero(class_sizes % self.clients)[:1]:
             raise InputError(
-                f"partition=iid_class_exact: clients={self.clients} does not divide the {class_sizes[label]} training "
+                f"{self.choice}: clients={self.clients} does not divide the {class_sizes[label]} training "
                 f"samples of class {dataset.class_names[label]}; allowed: partition=iid for any number"
             )
         shuffle_groups(samples, class_sizes, self.generator(seed))

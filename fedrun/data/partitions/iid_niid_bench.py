@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
@@ -19,12 +17,9 @@ class IIDNiidBench(TrainSplitPartition):
     ``RandomState(seed)``, which gives the stream of ``numpy.random.seed(seed)`` in NIID-Bench's script.
     :class:`fedrun.data.partitions.iid.IID` has the same law and another stream.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
-        seed: see :class:`TrainSplitPartition`; taken modulo 2³².
+    Attributes (besides those of :class:`TrainSplitPartition`):
+        seed: taken modulo 2³².
     """
-
-    name: ClassVar[str] = "iid_niid_bench"
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         total = len(self.training_targets(dataset))

@@ -8,12 +8,37 @@ import numpy as np
 import torch
 
 from fedrun.data.federation import ClientIndices
+from fedrun.system.errors import InputError
 
 
 def even_sizes(total: int, parts: int) -> np.ndarray:
     """Sizes of ``parts`` parts of ``total``, int64 ``[parts]``: equal, the first ``total mod parts`` one larger."""
     least, larger = divmod(total, parts)
     return least + (np.arange(parts) < larger).astype(np.int64)
+
+
+def lognormal_sizes(total: int, clients: int, sigma: float, rng: np.random.Generator) -> np.ndarray:
+    """Sizes of clients, int64 ``[N]``, which sum to ``total`` (FedDC's ``unbalanced_sgm``).
+
+    s_k ~ LogNormal(log floor(n/N), σ), scaled to sum to n and rounded down. As in the published code, the first client
+    gets the remainder, fewer than N samples. With σ = 0 sizes are equal within one; in the published code all but the
+    first may then be one too small.
+
+    Raises:
+        InputError: a client would get no sample.
+    """
+    if sigma == 0:
+        return even_sizes(total, clients)
+    logarithms = rng.normal(0.0, sigma, clients)
+    relative = np.exp(logarithms - logarithms.max())  # the scale is free, and this one cannot overflow
+    sizes: np.ndarray = np.floor(relative / relative.sum() * total).astype(np.int64)
+    sizes[0] += total - sizes.sum()
+    if sizes.min() == 0:
+        raise InputError(
+            f"partition.sigma={sigma:g} leaves {(sizes == 0).sum()} of partition.clients={clients} without a sample of "
+            f"{total}; use a smaller sigma or fewer clients"
+        )
+    return sizes
 
 
 def offsets_of(sizes: np.ndarray) -> np.ndarray:

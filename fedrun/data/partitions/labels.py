@@ -24,15 +24,13 @@ class Labels(TrainSplitPartition):
     legacy ``RandomState(seed)`` the order of a class's samples, both in NIID-Bench's order, so its partitions are
     reproduced index by index. Sizes differ because some classes have more owners than others.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`TrainSplitPartition`):
         labels_per_client: k, from 1 to the dataset's number of classes C.
-        seed: see :class:`TrainSplitPartition`; taken modulo 2³² for NumPy's generator.
+        seed: taken modulo 2³² for NumPy's generator.
     """
 
     labels_per_client: Annotated[int, Ge(1)]
 
-    name: ClassVar[str] = "labels"
     needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
@@ -40,7 +38,7 @@ class Labels(TrainSplitPartition):
         targets = self.training_targets(dataset)
         if self.labels_per_client > classes:
             raise InputError(
-                f"partition=labels: labels_per_client={self.labels_per_client} is more than the dataset's "
+                f"{self.choice}: labels_per_client={self.labels_per_client} is more than the dataset's "
                 f"{classes} classes"
             )
         samples, class_sizes = sort_by_class(targets, classes)
@@ -51,13 +49,13 @@ class Labels(TrainSplitPartition):
                 counts[label, owners] = even_sizes(class_sizes[label], owners.sum())
             elif class_sizes[label]:
                 raise InputError(
-                    f"partition=labels: with clients={self.clients} and labels_per_client={self.labels_per_client} "
+                    f"{self.choice}: with clients={self.clients} and labels_per_client={self.labels_per_client} "
                     f"no client owns class {dataset.class_names[label]}, and its samples would be lost; allowed: "
                     f"at least {classes} clients, so that every class has an owner"
                 )
         if empty := int((counts.sum(0) == 0).sum()):
             raise InputError(
-                f"partition=labels: {empty} of clients={self.clients} have no sample, because their classes have fewer "
+                f"{self.choice}: {empty} of clients={self.clients} have no sample, because their classes have fewer "
                 "samples than owners; use fewer clients or a larger labels_per_client"
             )
         return with_pooled_test(dataset, split_groups(samples, counts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -47,14 +47,11 @@ class Natural(Partition):
     min_samples: Annotated[int, Ge(1)]
     seed: Annotated[int, Ge(0)] | None
 
-    name: ClassVar[str] = "natural"
-    """The option's name."""
-
     def split(self, dataset: Dataset, seed: int) -> Federation:
         users = dataset.users
         if users is None:
             raise InputError(
-                f"partition={self.name} needs a dataset whose samples have users, and this one has none; allowed: "
+                f"{self.choice} needs a dataset whose samples have users, and this one has none; allowed: "
                 "another partition, such as partition=iid or partition=dirichlet; of a table, dataset.client=COLUMN "
                 "names the users"
             )
@@ -67,15 +64,15 @@ class Natural(Partition):
             kept = members & enough
             if not kept.any():
                 raise InputError(
-                    f"partition={self.name}: no {group} user is left of {len(users.names)} users with "
+                    f"{self.choice}: no {group} user is left of {len(users.names)} users with "
                     f"sample_fraction={self.sample_fraction:g}, train_fraction={self.train_fraction:g} and at least "
                     f"{min_samples} samples; use more users, or a smaller partition.min_samples or "
                     "dataset.min_samples_after_split"
                 )
             if kept.sum() < members.sum():
                 log.info(
-                    "partition=%s: %d of %d %s users have at least %d samples; the others are left out",
-                    self.name, kept.sum(), members.sum(), group, min_samples,
+                    "%s: %d of %d %s users have at least %d samples; the others are left out",
+                    self.choice, kept.sum(), members.sum(), group, min_samples,
                 )  # fmt: skip
         return Federation(
             dataset, indices_of_users(users, training & enough), indices_of_users(users, ~training & enough)

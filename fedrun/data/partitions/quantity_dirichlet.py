@@ -10,7 +10,7 @@ import numpy as np
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.dirichlet_proportions import DirichletProportions
+from fedrun.data.partitions.dirichlet import DirichletProportions
 from fedrun.data.partitions.index_groups import split_consecutive
 from fedrun.data.partitions.train_split import with_pooled_test
 
@@ -31,14 +31,9 @@ class QuantityDirichlet(DirichletProportions):
     draws in NIID-Bench's order, so its partitions are reproduced index by index. NIID-Bench's setting of 100 clients
     with β = 0.5 takes about 100 000 draws on 50 000 samples.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`DirichletProportions`):
         beta: β > 0, the concentration; small values give very unequal sizes; NIID-Bench usually takes 0.5.
-        min_samples: see :class:`DirichletProportions`.
-        seed: see :class:`DirichletProportions`.
     """
-
-    name: ClassVar[str] = "quantity_dirichlet"
 
     variates: ClassVar[int] = 10**9
     """Random numbers after which the partition fails, at least 10 000 draws; a few minutes of computation."""
@@ -58,7 +53,7 @@ class QuantityDirichlet(DirichletProportions):
         draw_count = 0
         while draw_count < limit:
             if draw_count * self.clients < NOTICE <= (draw_count + block) * self.clients:
-                log.warning("partition=%s: %d draws so far, drawing up to %d", self.name, draw_count, limit)
+                log.warning("%s: %d draws so far, drawing up to %d", self.choice, draw_count, limit)
             block = min(block, limit - draw_count)
             proportions = rng.dirichlet(concentrations, block)
             # 1e-9: rows that the exact test may accept. A tiny beta underflows to NaN, which compares false.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.index_groups import split_consecutive
-from fedrun.data.partitions.lognormal_sizes import lognormal_sizes
+from fedrun.data.partitions.index_groups import lognormal_sizes, split_consecutive
 from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 
 
@@ -19,21 +18,17 @@ class QuantityLognormal(TrainSplitPartition):
     """A permutation cut into parts of lognormal sizes (``unbalanced_sgm`` of FedDyn and FedDC; FedUmf).
 
     s_k ~ LogNormal(log floor(n/N), σ), scaled to sum to n and rounded down; the first client gets the remainder,
-    fewer than N samples. The generator is the addressed one, ``(seed, "partition")``.
+    fewer than N samples.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`TrainSplitPartition`):
         sigma: σ of the sizes' logarithms; 0.3 in FedDC and FedUmf; 0: equal sizes, within one.
-        seed: see :class:`TrainSplitPartition`.
     """
 
     sigma: Annotated[float, Ge(0)]
-
-    name: ClassVar[str] = "quantity_lognormal"
 
     def split(self, dataset: Dataset, seed: int) -> Federation:
         total = len(self.training_targets(dataset))
         rng = self.generator(seed)
         samples = rng.permutation(total)
-        sizes = lognormal_sizes(total, self.clients, self.sigma, rng, self.name)
+        sizes = lognormal_sizes(total, self.clients, self.sigma, rng)
         return with_pooled_test(dataset, split_consecutive(samples, sizes))

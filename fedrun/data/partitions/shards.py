@@ -18,17 +18,14 @@ class Shards(TrainSplitPartition):
     """Label-sorted samples cut into shards, of which each client gets a few at random (McMahan et al., 2017).
 
     Samples of one label keep their order. If shards cannot have equal sizes, the first ones have one sample
-    more. The generator is the addressed one, ``(seed, "partition")``.
+    more.
 
-    Attributes:
-        clients: see :class:`TrainSplitPartition`.
+    Attributes (besides those of :class:`TrainSplitPartition`):
         shards_per_client: 2 in the paper: at most about two labels per client.
-        seed: see :class:`TrainSplitPartition`.
     """
 
     shards_per_client: Annotated[int, Ge(1)]
 
-    name: ClassVar[str] = "shards"
     needs_classes: ClassVar[bool] = True
 
     def split(self, dataset: Dataset, seed: int) -> Federation:

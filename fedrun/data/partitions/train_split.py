@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -28,15 +28,12 @@ class TrainSplitPartition(Partition):
     clients: Annotated[int, Ge(1)]
     seed: Annotated[int, Ge(0)] | None
 
-    name: ClassVar[str]
-    """The option's name, as in ``partition=iid``."""
-
     def own_seed(self, seed: int) -> int:
         """The partition's seed or, if it is None, the run's ``seed``."""
         return chosen_seed(self.seed, seed)
 
     def generator(self, seed: int) -> np.random.Generator:
-        """The addressed generator ``(seed, "partition")``, where the seed is :meth:`own_seed`."""
+        """A NumPy generator seeded with a hash of ``(own_seed, "partition")``; see :mod:`fedrun.system.randomness`."""
         return numpy_generator(self.own_seed(seed), "partition")
 
     def legacy_generator(self, seed: int) -> np.random.RandomState:
@@ -62,13 +59,13 @@ class TrainSplitPartition(Partition):
             if dataset.users is not None:
                 cure = f"partition=natural, which holds out users; or {cure}"
             raise InputError(
-                f"partition={self.name} needs a dataset with a test split, but all {size} samples of this one are "
+                f"{self.choice} needs a dataset with a test split, but all {size} samples of this one are "
                 f"training samples; allowed here: {cure}"
             )
         if needed > size:
             settings = f"clients={self.clients}" + ("" if key is None else f" with {key}={per_client}")
             raise InputError(
-                f"partition={self.name}: {settings} needs at least {needed} training samples, the dataset has {size}"
+                f"{self.choice}: {settings} needs at least {needed} training samples, the dataset has {size}"
             )
         return dataset.targets[:size].numpy()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from annotated_types import Ge
 
@@ -18,26 +18,15 @@ from fedrun.data.partitions.natural import Natural
 class UsersOrIID(Natural):
     """:class:`Natural` if samples have users, otherwise :class:`IID`.
 
-    Attributes:
-        sample_fraction: see :class:`Natural`.
-        train_fraction: see :class:`Natural`.
-        min_samples: see :class:`Natural`.
+    Attributes (besides those of :class:`Natural`):
         clients: number of clients if samples have no users.
         seed: seed of the users' split, or of the permutation; None for the run's seed.
     """
 
     clients: Annotated[int, Ge(1)]
 
-    name: ClassVar[str] = "users_or_iid"
-
     def split(self, dataset: Dataset, seed: int) -> Federation:
         if dataset.users is not None:
             return replace(super().split(dataset, seed), note="as natural: a client is a user")
-        federation = _RandomParts(clients=self.clients, seed=self.seed).split(dataset, seed)
+        federation = IID(clients=self.clients, seed=self.seed).split(dataset, seed)
         return replace(federation, note="as iid: samples have no users")
-
-
-class _RandomParts(IID):
-    """:class:`IID`, with the name of :class:`UsersOrIID` in messages."""
-
-    name: ClassVar[str] = UsersOrIID.name

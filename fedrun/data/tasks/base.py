@@ -44,7 +44,7 @@ class Task(ABC):
         """The shape of a model's outputs for a sample.
 
         Args:
-            input_shape: of the sample.
+            input_shape: the sample's shape.
             outputs: k, the numbers that a model gives for a sample, or for each part of it, such as a symbol.
         """
         return (outputs,)
@@ -67,8 +67,8 @@ class Task(ABC):
         """The loss of every sample, float32 ``[B]``.
 
         Args:
-            outputs: of the model, float32 ``[B, *output_shape]``, usually ``[B, k]``.
-            targets: of the samples, ``[B, ...]``.
+            outputs: outputs of the model, float32 ``[B, *output_shape]``, usually ``[B, k]``.
+            targets: targets of the samples, ``[B, ...]``.
         """
 
     def mean_loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -101,7 +101,7 @@ class Task(ABC):
         """The metrics of all samples together, without the loss: those of :attr:`measures`.
 
         Args:
-            results: of one model.
+            results: results of one model.
             outputs: k.
         """
 
@@ -114,7 +114,7 @@ class SampleResults:
         losses: float32 ``[n]``.
         predictions: ``[n, ...]``, as :meth:`Task.predictions` returns them.
         targets: ``[n, ...]``.
-        task: of the dataset.
+        task: task of the dataset.
     """
 
     losses: torch.Tensor

@@ -20,7 +20,7 @@ class Regression(Task):
     and metrics are in the targets' own units. Metrics: MAE, RMSE, R², each a plain mean over the k numbers.
 
     Attributes:
-        mean: of the training targets, one number per output or one for all.
+        mean: mean of the training targets, one number per output or one for all.
         std: their standard deviations, in the same form.
     """
 

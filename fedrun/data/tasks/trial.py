@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fedrun.data.tasks.base import SampleResults, Task
-from fedrun.data.tasks.metric_names import measures
+from fedrun.data.tasks.metric_names import APART, ENDINGS_APART, measures
 from fedrun.system.errors import InputError, one_line
 
 
@@ -13,9 +13,9 @@ def check_task(task: Task, targets: torch.Tensor, output_shape: tuple[int, ...],
     """Reject a task, such as a user's, with wrong measures or whose methods return wrong shapes.
 
     Args:
-        task: of the dataset.
-        targets: of some samples, ``[B, ...]``.
-        output_shape: of a model's outputs for a sample.
+        task: task of the dataset.
+        targets: targets of some samples, ``[B, ...]``.
+        output_shape: shape of a model's outputs for a sample.
         outputs: k, see :meth:`Task.output_shape`.
 
     Raises:
@@ -24,7 +24,7 @@ def check_task(task: Task, targets: torch.Tensor, output_shape: tuple[int, ...],
     if not task.measures or measures(f"test/{name}" for name in task.measures) != list(task.measures):
         raise InputError(
             f"{task.name}.measures: {', '.join(task.measures) or 'none'}; allowed: different names without a slash, "
-            "other than loss"
+            f"other than {', '.join(APART)}, and not ending in {', '.join(ENDINGS_APART)}"
         )
     logits = torch.zeros(len(targets), *output_shape)
     try:

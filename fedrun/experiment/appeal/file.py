@@ -24,7 +24,7 @@ class FromFile(WithThresholds):
     clients that are not in the federation are ignored.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         convention: see :class:`WithThresholds`.
     """
 

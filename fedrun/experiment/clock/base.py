@@ -1,9 +1,8 @@
 """Virtual time: how long the rounds would take on the clients' own devices.
 
 A clock gives every client a device. It measures the rounds and changes no result. A round lasts until the slowest of
-its participants has sent its upload. Evaluation takes no virtual time. A round without participants takes none
-either, except the server's if it makes a step (user-level privacy). Clients that train while they are not selected
-(FedUmf) delay nobody.
+its participants has sent its upload and the server has made its step; one without participants takes the server's
+time. Evaluation takes no virtual time. Clients that train while they are not selected (FedUmf) delay nobody.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class DeviceClock(Clock):
 
     Attributes:
         server: seconds of the server in each round.
-        seed: of the choice of devices; None: the run's seed.
+        seed: seed of the choice of devices; None: the run's seed.
     """
 
     server: Annotated[float, Ge(0)]

@@ -21,7 +21,7 @@ class Tiers(DeviceClock):
     """Every client has one of a few kinds of devices; the lists have one entry for each kind.
 
     Attributes:
-        shares: of the clients, with sum 1. Which client has which kind is random; how many have it is not.
+        shares: shares of the clients, with sum 1. Which client has which kind is random; how many have it is not.
         speeds: samples per second in training.
         downloads: download bandwidths in bytes per second.
         uploads: upload bandwidths in bytes per second.

@@ -41,8 +41,8 @@ class Candidates:
         rounds: T, the rounds of the run's phase.
         size: M, the number of participants of a round, at most N.
         samples: n_k, the training samples of each client, int64 ``[N]``.
-        losses: computes F_k(w), the mean loss of the global model on each of some clients' training samples, float64
-            ``[c]``, given their numbers, int64 ``[c]``.
+        losses: computes F_k(w), the mean loss of the model that a client uses (the global one, or its own) on its
+            training samples, float64 ``[c]``, given the numbers of some clients, int64 ``[c]``.
         thresholds: returns ρ_k, float64 ``[N]``, if the clients have thresholds (``appeal``).
     """
 

@@ -15,5 +15,5 @@ class Study(ABC):
 
         Args:
             folder: an existing folder.
-            seed: of every random choice.
+            seed: seed of every random choice.
         """

@@ -31,8 +31,8 @@ class MeanEstimation(Study):
         spreads: γ/ν, the heterogeneity in units of the estimates' standard deviation, at least 0 each.
         deviation: ν > 0, standard deviation of a client's estimate.
         draws: how often the θ̂_k are drawn for each point of a curve.
-        steps: of MaxFL's server.
-        lr: of a client's single local step, > 0.
+        steps: number of steps of MaxFL's server.
+        lr: learning rate > 0 of a client's single local step.
     """
 
     clients: Annotated[tuple[Annotated[int, Ge(2)], ...], MinLen(1)]

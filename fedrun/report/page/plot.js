@@ -62,11 +62,13 @@ function grouped(runs, keys) {
   return [...groups].map(([name, members]) => ({name, runs: members}));
 }
 
-/** Whether a run matches the search: every word is in its values, and no word with a minus before it. */
+/** Whether a run matches the search: every word is in its values, and no word with a minus before it. A value after an
+ *  equals sign is a whole one: lr=0.1 does not match lr=0.15. */
 function matches(run, words) {
-  const text = run.text ??= Object.entries(run.values).map(([key, value]) => `${key}=${value}`).join(" ").toLowerCase();
+  const text = run.text ??= Object.entries(run.values).map(([key, value]) => `${key}=${value} `).join("").toLowerCase();
+  const has = (word) => text.includes(/=./.test(word) ? `${word} ` : word);
   return words.toLowerCase().split(/\s+/).filter(Boolean).every((word) =>
-    word.length > 1 && word[0] === "-" ? !text.includes(word.slice(1)) : text.includes(word));
+    word.length > 1 && word[0] === "-" ? !has(word.slice(1)) : has(word));
 }
 
 /** A run's values of a metric: Map from the round to {x, y}. */

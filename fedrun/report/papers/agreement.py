@@ -36,14 +36,14 @@ NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?")
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedCell:
     """A cell for which the paper and our runs have a number.
 
     Attributes:
         paper: the paper's number.
         ours: the mean over our seeds.
         deviation: the larger of the two standard deviations; 0 if neither is known.
-        strategy: whose number it is; empty if the table has no column of strategies.
+        strategy: the strategy that the number belongs to; empty if the table has no column of strategies.
         place: number of the printed table, other labels of the row, heading of the column.
     """
 
@@ -78,7 +78,7 @@ def overview(sections: Mapping[str, str]) -> Table | None:
         if (table := table_of(name)) is None:
             continue
         scale = name.removeprefix(table).removeprefix("/") or SCALES[0]
-        cells = list(compared(text))
+        cells = list(compared_cells(text))
         verdicts = [cell.verdict for cell in cells]
         counts = [str(verdicts.count(verdict)) for verdict in VERDICTS]
         orders = same_order(cells, table.partition("/")[0])
@@ -90,15 +90,15 @@ def overview(sections: Mapping[str, str]) -> Table | None:
     return Table("Overview", header, tuple(rows), above=(RULE,), labels=3)
 
 
-def same_order(cells: Iterable[Comparison], paper: str) -> list[bool]:
-    """For each pair of a paper's method and a baseline in the same place, whether the greater number is the same one's
-    in the paper and in ours. Pairs that are equal in the paper are left out.
+def same_order(cells: Iterable[ComparedCell], paper: str) -> list[bool]:
+    """Whether the greater number is the same one's in the paper and in ours, for each pair of a paper's method and a
+    baseline in the same place. Pairs that are equal in the paper are left out.
 
     Args:
-        cells: of a section.
+        cells: a section's cells.
         paper: such as ``fedumf``, which is part of the names of the paper's own methods.
     """
-    places: dict[tuple[str, ...], list[Comparison]] = {}
+    places: dict[tuple[str, ...], list[ComparedCell]] = {}
     for cell in cells:
         places.setdefault(cell.place, []).append(cell)
     return [
@@ -126,7 +126,7 @@ def remarks(table: str, text: str) -> str:
     return " ".join(known)
 
 
-def compared(text: str) -> Iterator[Comparison]:
+def compared_cells(text: str) -> Iterator[ComparedCell]:
     """The cells of a section's tables that are compared: those for which the section prints a difference."""
     header: list[str] = []
     number = 0
@@ -144,7 +144,7 @@ def compared(text: str) -> Iterator[Comparison]:
             if column.endswith(PARTS[-1]) and cells[place] != wording.ABSENT:
                 paper, ours = (NUMBER.fullmatch(cell) for cell in cells[place - 2 : place])
                 if paper and ours:  # the line below the header has no numbers
-                    yield Comparison(
+                    yield ComparedCell(
                         Decimal(paper[1]),
                         Decimal(ours[1]),
                         max(Decimal(paper[2] or 0), Decimal(ours[2] or 0)),

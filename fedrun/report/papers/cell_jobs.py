@@ -19,12 +19,12 @@ Values = Mapping[str, Any]
 
 
 def cell_configs(name: str, scale: Scale, positions: Iterable[int] | None = None) -> dict[int, Plain]:
-    """For each cell the configuration, without the seed, of the job that produces it at a scale.
+    """The configuration, without the seed, of the job that produces each cell at a scale.
 
     Args:
-        name: of the table.
-        scale: of the sweep.
-        positions: of the cells in the table; None: all. Cells that no job produces are left out.
+        name: the table's name.
+        scale: the sweep's scale.
+        positions: positions of the cells in the table; None: all. Cells that no job produces are left out.
 
     Raises:
         InputError: jobs of several settings produce the same cell.

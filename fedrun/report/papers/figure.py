@@ -59,8 +59,8 @@ class Figure(Where):
     """A paper's figure.
 
     Attributes:
-        experiment: whose runs are drawn, such as ``turbosvm/table2``; not written in the file.
-        title: of the figure.
+        experiment: name of the experiment whose runs are drawn, such as ``turbosvm/table2``; not written in the file.
+        title: the figure's title.
         where: which of them: values for each named coordinate of the table's cells; without a table, the same for
             ``dataset``, ``strategy`` and keys of the configuration. Empty: all.
         panels: coordinates; there is a panel for each of their values.
@@ -119,13 +119,13 @@ def load(name: str) -> Figure:
 
 
 def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path) -> str:
-    """Draw a figure as a PNG, and return what is not known about it.
+    """Draw a figure and return what is not known about it.
 
     Args:
-        name: of the figure.
-        scale: whose runs count; None: the largest one with complete runs.
-        runs: to choose from.
-        path: the PNG to write; its folder exists.
+        name: the figure's name.
+        scale: the scale whose runs count; None: the largest one with complete runs.
+        runs: the runs to choose from.
+        path: the file to write, in the format of its suffix; its folder exists.
 
     Raises:
         InputError: there is no such figure, or there are no complete runs for it.
@@ -145,7 +145,7 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
     }
     data, seeds = sorted({run.dataset for run in used}), sorted({run.seed for run in used})
     caption = f"scale {scale}; data {', '.join(data)}; seeds {', '.join(map(str, seeds))}"
-    plot_panels(drawn, path, figure.against, figure.title, caption)
+    plot_panels(drawn, path, figure.against, f"{figure.title}\n{caption}")
     return figure.open
 
 
@@ -198,9 +198,9 @@ def published(cell: Cell, reading: TableReading, metric: str, end: int | None) -
     """A cell's number as a point of a metric's curve; None if it is none.
 
     Args:
-        cell: of the table.
-        reading: of the table.
-        metric: of the curve.
+        cell: a cell of the table.
+        reading: how the table is read from the runs.
+        metric: key of the curve's metric.
         end: the last round of the paper's protocol; None if the runs are shorter.
     """
     number, spread = cell.number, cell.std or 0.0

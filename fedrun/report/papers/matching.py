@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fedrun.report.runs import Run
 from fedrun.report.settings import Leaves, identity, leaves, unrecorded, varying, written
+from fedrun.runs.display.wording import counted
 
 OF_NO_CELL = "belong to no cell of this table"
 
@@ -17,7 +18,7 @@ class Matched:
     """The runs of a table at a scale.
 
     Attributes:
-        runs: for the position of each cell that the scale produces, its complete runs in the seeds' order.
+        runs: the complete runs of each cell that the scale produces, in the seeds' order, by the cell's position.
         deviations: a line for every key in which some of them differ from the experiment's job.
         not_compared: keys that only one of a run's configuration and today's has.
         left_out: complete runs of the sweep that are used for no cell, under the reason. A run that lacks the keys in
@@ -80,7 +81,7 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
             by_seed[position][run.seed] = run
     return Matched(
         {position: tuple(seeds[seed] for seed in sorted(seeds)) for position, seeds in by_seed.items()},
-        tuple(f"{line} ({count} runs)" for line, count in deviations.items()),
+        tuple(f"{line} ({counted(count, 'run')})" for line, count in deviations.items()),
         tuple(sorted(not_compared)),
         {
             OF_NO_CELL: unmatched,

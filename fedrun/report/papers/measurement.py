@@ -43,10 +43,10 @@ def measure(
     """Our number for one cell.
 
     Args:
-        position: of the cell in the table.
+        position: the cell's position in the table.
         table: all cells.
         table_reading: how they are read.
-        runs: of each cell, under its position.
+        runs: each cell's runs, by its position.
     """
     cell, cell_runs = table[position], runs.get(position, ())
     reading = table_reading.reading(cell)

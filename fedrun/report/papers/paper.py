@@ -28,7 +28,7 @@ class Cell:
         metric: what was measured, such as ``accuracy`` or ``rounds_to_0.70``.
         printed: as printed; empty if the paper has a dash or the number is lost; ``>200`` if not reached by then.
         std: what follows the ±, None if nothing does.
-        unit: of the number: ``%``, ``rounds``, ``x`` (times as fast), ``fraction``, ...
+        unit: the number's unit: ``%``, ``rounds``, ``x`` (times as fast), ``fraction``, ...
     """
 
     paper: str
@@ -77,8 +77,7 @@ def cells(paper: str, table: str | None = None) -> list[Cell]:
     """
     if paper not in papers():
         raise InputError(f"{paper}: no such paper; allowed: {', '.join(papers())}")
-    file = FOLDER / f"{paper}.csv"
-    cells = list(_cells_of(file, file.stat().st_mtime_ns))
+    cells = list(_cells_of(paper))
     if table is None:
         return cells
     tables = list(dict.fromkeys(cell.table for cell in cells))
@@ -88,9 +87,8 @@ def cells(paper: str, table: str | None = None) -> list[Cell]:
 
 
 @cache
-def _cells_of(file: Path, modified: int) -> tuple[Cell, ...]:
-    """The cells of a file; ``modified``: the time of its last change."""
-    return tuple(read(file))
+def _cells_of(paper: str) -> tuple[Cell, ...]:
+    return tuple(read(FOLDER / f"{paper}.csv"))
 
 
 def read(path: Path) -> list[Cell]:

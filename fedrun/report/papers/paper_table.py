@@ -40,9 +40,9 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
     """A paper's table with our numbers and the differences.
 
     Args:
-        name: of the table, such as ``turbosvm/table2``.
-        scale: whose runs count; None: the largest one with complete runs.
-        runs: to choose from.
+        name: the table's name, such as ``turbosvm/table2``.
+        scale: the scale whose runs count; None: the largest one with complete runs.
+        runs: the runs to choose from.
 
     Raises:
         InputError: there is no such table.

@@ -50,13 +50,15 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
         progress(number, len(names))
         for scale in (scale for scale in available(name, runs) if scale != "smoke"):
             with suppress(NoRunsError):  # all runs may belong to another table that shares them
-                ranks = ranking(settings(complete_runs(experiment_sweep(name).run_name(scale), runs))[0])
-                section_list.append(Section(named(name, scale), (*at_scale(name, scale, runs), *ranks)))
+                own_tables = at_scale(name, scale, runs)
+                if experiment_sweep(name).runs == name:  # a table that shares another's runs would repeat its ranks
+                    own_tables += ranking(settings(complete_runs(named(name, scale), runs))[0])
+                section_list.append(Section(named(name, scale), tuple(own_tables)))
     tabulated = {experiment_sweep(name).run_name(scale) for name in names for scale in SCALES}
     others = dict.fromkeys(
         name
         for run in runs
-        if run.complete and not run.searches and "/" in (name := run.config["name"]) and name not in tabulated
+        if run.complete and not run.on_validation and "/" in (name := run.config["name"]) and name not in tabulated
         if not name.endswith("/smoke")
     )
     for name in sorted(others):

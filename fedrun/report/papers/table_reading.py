@@ -77,7 +77,7 @@ class ValueAt:
         metric: as in ``metrics.jsonl``, such as ``test/f1``; or, if it depends on a coordinate, that coordinate with
             the metric for each of its values: ``{clients: {seen: clients/gm_appeal, unseen: unseen/gm_appeal}}``.
         round: server updates made; null: the last round. Shorter runs are read at their last round, with a note.
-        rounds: of some cells, in the place of ``round``; may be left out.
+        rounds: rounds for some of the cells, instead of ``round``; optional.
     """
 
     metric: str | dict[str, dict[str, str]]
@@ -129,13 +129,13 @@ class OutOfReach(Where):
 
 
 @config_class
-class Opened(Where):
+class UnknownParameter(Where):
     """Cells with an unknown parameter, which are produced for several of its values.
 
     Attributes:
         where: the cells' coordinates.
         coordinate: name of the parameter, which becomes a coordinate of the cells.
-        values: of the parameter; there is a cell for each, all with the paper's one number.
+        values: the parameter's values; there is a cell for each, all with the paper's one number.
     """
 
     coordinate: str
@@ -147,19 +147,19 @@ class TableReading:
     """How a paper's table is read from the runs.
 
     Attributes:
-        experiment: whose table it is, such as ``turbosvm/table2``; not written in the file.
-        title: of the table.
-        number: of the table, as in the papers' CSV files.
-        coordinates: for every coordinate of the cells but the metric, the overrides that its values mean: one with
+        experiment: name of the experiment with this table, such as ``turbosvm/table2``; not written in the file.
+        title: the table's title.
+        number: the table's number, as in the papers' CSV files.
+        coordinates: the overrides for each value of every coordinate of the cells but the metric: one with
             ``{}`` in the value's place, or a list for each value. Coordinates that mean something only together share
             an entry: ``kernel server_lr``, with values such as ``poly2 1e-4``.
         metrics: how each metric is read from a run.
         columns: coordinates laid out from left to right; the others that vary go from top to bottom.
-        notes: on the table, under any name; null removes a note that is inherited from another table.
+        notes: notes on the table, under any name; null removes a note that is inherited from another table.
         blocks: coordinates; a separate table is printed for each of their values.
-        opened: cells repeated for each value of a parameter that the paper does not give.
+        unknown_parameters: cells repeated for each value of a parameter that the paper does not give.
         out_of_reach: cells that are not produced, at any scale.
-        stand_ins: for a smaller scale, what values of coordinates mean there instead, such as other data.
+        stand_ins: by scale, what values of coordinates mean there instead, such as other data.
     """
 
     experiment: str
@@ -170,7 +170,7 @@ class TableReading:
     columns: tuple[str, ...]
     notes: dict[str, str | None]
     blocks: tuple[str, ...] = ()
-    opened: tuple[Opened, ...] = ()
+    unknown_parameters: tuple[UnknownParameter, ...] = ()
     out_of_reach: tuple[OutOfReach, ...] = ()
     stand_ins: dict[Scale, dict[str, dict[str, Overrides]]] | None = None
 
@@ -182,11 +182,11 @@ class TableReading:
     def cells(self) -> list[Cell]:
         """The table's cells."""
         table = cells(self.paper, self.number)
-        for opened in self.opened:
+        for unknown in self.unknown_parameters:
             table = [
-                replace(cell, setting={**cell.setting, opened.coordinate: value}) if value else cell
+                replace(cell, setting={**cell.setting, unknown.coordinate: value}) if value else cell
                 for cell in table
-                for value in (opened.values if opened.holds(cell.coordinates) else ("",))
+                for value in (unknown.values if unknown.holds(cell.coordinates) else ("",))
             ]
         return table
 

@@ -21,7 +21,6 @@ from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.display import wording
 from fedrun.runs.display.picture_file import save_figure
 from fedrun.runs.metrics_file import evaluated_rounds, series
-from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -158,7 +157,7 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]
     """Draw a panel for each recorded metric against rounds, and write them as one PNG.
 
     Args:
-        runs: for each label, the rows of one or several seeds; several become their mean and a band of ± one standard
+        runs: rows of one or several seeds, by label; several become their mean and a band of ± one standard
             deviation (ddof 0).
         path: the PNG to write; its folder exists.
         targets: marked by a line in the panel of their metric.
@@ -208,70 +207,38 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]
         axes.set_axis_off()
     if not panels:
         grid[0].text(0.5, 0.5, "no finite metric yet", ha="center", va="center", color=INK)
-    handles, labels = grid[0].get_legend_handles_labels()
     if len(runs) == 1:
         figure.suptitle(next(iter(runs)), fontsize=11, color=INK)
-    elif handles:
-        add_legend(figure, handles, labels)
+    else:
+        add_legend(figure)
     save_figure(figure, path, dpi=160)
 
 
-def add_legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], below: bool = False) -> None:
-    """A legend above the panels, or below them, in at most 4 columns.
+def add_legend(figure: Figure) -> None:
+    """A legend below the panels with every label of any panel, in at most 4 columns; none without a label.
 
     Long labels are wrapped, and the figure grows by the legend's lines.
     """
+    handles: dict[str, Artist] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if not handles:
+        return
     width, height = figure.get_size_inches()
     mark, letter, line = 0.55, 0.085, 0.2  # in inches, at this font size
     longest = max(1, int(width / letter - mark / letter))
-    wrapped = [textwrap.fill(label, longest) for label in labels]
+    wrapped = [textwrap.fill(label, longest) for label in handles]
     lines = [text.splitlines() for text in wrapped]
     columns = max(
-        1, min(len(labels), 4, int(width / (mark + letter * max(len(one) for text in lines for one in text))))
+        1, min(len(wrapped), 4, int(width / (mark + letter * max(len(one) for text in lines for one in text))))
     )
-    rows = math.ceil(len(labels) / columns)
+    rows = math.ceil(len(wrapped) / columns)
     column_lines = [sum(map(len, lines[first : first + rows])) for first in range(0, len(lines), rows)]
     figure.set_size_inches(width, height + line * (max(column_lines) - 1))
     figure.legend(
-        handles,
-        wrapped,
-        loc="outside lower center" if below else "outside upper center",
-        ncols=columns,
-        frameon=False,
-        fontsize=10,
+        list(handles.values()), wrapped, loc="outside lower center", ncols=columns, frameon=False, fontsize=10
     )
-
-
-def plot_metric(runs: Mapping[str, Seeds], path: Path, key: str, against: Against, targets: Sequence[Target]) -> None:
-    """Draw one metric against rounds or a cost, and write it as a PNG.
-
-    Args:
-        runs: as in :func:`plot_curves`.
-        path: the PNG to write; its folder exists.
-        key: of the metric.
-        against: what the curve is drawn against.
-        targets: marked by a line each.
-
-    Raises:
-        InputError: there is nothing to draw.
-    """
-    from matplotlib.figure import Figure
-
-    curves = {label: line for label, seeds in runs.items() if (line := curve(seeds, key, against)) is not None}
-    if not curves:
-        raise InputError(f"{key} against {against}: no run has both in any round")
-    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
-    axes = figure.add_subplot()
-    for number, (label, line) in enumerate(curves.items()):
-        draw(axes, line, key, label, look_of(number), alone=len(curves) == 1)
-    title = f"{wording.name(key)} (%)" if wording.is_share(key) else wording.name(key)
-    finish(axes, remarked(title, curves.values()), AXES[against], logarithmic=wording.is_loss(key))
-    mark_targets(axes, targets)
-    if len(curves) > 1:
-        add_legend(figure, *axes.get_legend_handles_labels())
-    else:
-        axes.set_title(next(iter(curves)), fontsize=10, color=INK, loc="right")
-    save_figure(figure, path, dpi=160)
 
 
 def remarked(title: str, curves: Iterable[Curve]) -> str:

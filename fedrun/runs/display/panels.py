@@ -1,4 +1,4 @@
-"""Curves of several settings in panels, next to a paper's numbers."""
+"""Curves of chosen metrics in panels, against rounds or a cost, next to a paper's numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedrun.data.targets import Target
 from fedrun.runs.display import wording
 from fedrun.runs.display.curves import (
     AXES,
@@ -20,6 +21,7 @@ from fedrun.runs.display.curves import (
     draw,
     finish,
     look_of,
+    mark_targets,
     remarked,
 )
 from fedrun.runs.display.picture_file import save_figure
@@ -34,10 +36,10 @@ class Published:
     """A paper's number: a metric's value in a round.
 
     Attributes:
-        round: of the value.
-        value: in the metric's unit; accuracies are shares.
-        round_std: of the round, 0 if it is not known.
-        value_std: of the value, 0 if it is not known.
+        round: the value's round.
+        value: the value, in the metric's unit; accuracies are shares.
+        round_std: standard deviation of the round; 0 if it is not known.
+        value_std: standard deviation of the value; 0 if it is not known.
     """
 
     round: float
@@ -60,16 +62,20 @@ class Line:
 
 
 def plot_panels(
-    panels: Mapping[tuple[str, str], Mapping[str, Line]], path: Path, against: Against, title: str, caption: str
+    panels: Mapping[tuple[str, str], Mapping[str, Line]],
+    path: Path,
+    against: Against,
+    title: str = "",
+    targets: Sequence[Target] = (),
 ) -> None:
-    """Draw a panel for each metric of some runs, and write them as one PNG.
+    """Draw a panel for each metric of some runs, and write them as one picture.
 
     Args:
-        panels: for each metric's key and panel's title, the lines under their labels.
-        path: the PNG to write; its folder exists.
+        panels: lines by their labels, for each pair of a metric's key and a panel's title.
+        path: the file to write, in the format of its suffix; its folder exists.
         against: what the curves are drawn against.
-        title: of the figure.
-        caption: a description of the runs, below the title.
+        title: the figure's title, of one or several lines.
+        targets: marked by a line in the panels of their metric.
 
     Raises:
         InputError: there is nothing to draw.
@@ -90,13 +96,13 @@ def plot_panels(
     columns = min(2 if len(curves) <= 4 else 3, len(curves))
     rows = math.ceil(len(curves) / columns)
     engine = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
-    figure = Figure(figsize=(0.6 + 3.9 * columns, 1.3 + 2.8 * rows), layout=engine)
+    size = (7.2, 4.6) if len(curves) == 1 else (0.6 + 3.9 * columns, 1.3 + 2.8 * rows)
+    figure = Figure(figsize=size, layout=engine)
     looks = {
         label: look_of(number)
         for number, label in enumerate(dict.fromkeys(label for lines in curves.values() for label in lines))
     }
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    named = {}
     for axes, (place, lines) in zip(grid, curves.items(), strict=False):
         key, heading = place
         for label, line in lines.items():
@@ -109,11 +115,12 @@ def plot_panels(
         )
         for label in lines if against == "rounds" else ():
             mark_published(axes, panels[place][label].published, key, looks[label])
-        named.update(dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True)))
+        mark_targets(axes, [target for target in targets if target.metric == key])
     for axes in grid[len(curves) :]:
         axes.set_axis_off()
-    figure.suptitle(f"{title}\n{caption}", fontsize=10, color=INK)
-    add_legend(figure, list(named.values()), list(named), below=True)
+    if title:
+        figure.suptitle(title, fontsize=10, color=INK)
+    add_legend(figure)
     save_figure(figure, path, dpi=160)
 
 

@@ -12,11 +12,10 @@ if TYPE_CHECKING:
 
 
 def save_figure(figure: Figure, path: Path, dpi: int) -> None:
-    """Write a figure atomically, in the format of the file's suffix.
+    """Write a figure atomically, in the format of the file's suffix: ``.png``, ``.pdf`` or ``.svg``.
 
     Raises:
         OSError: the file cannot be written.
-        ValueError: matplotlib does not know the format.
     """
     with atomic_write(path) as file:
         figure.savefig(file, format=path.suffix.removeprefix("."), dpi=dpi)

@@ -34,7 +34,7 @@ class Progress:
         row: the newest row, or None before the first.
         best: the best value of the task's score, such as the accuracy, on the test samples, and its (first) round, or
             None.
-        hits: for every target, the first round r >= 1 at which its metric had reached it, or None.
+        hits: first round r >= 1 at which each target's metric reached it; None if it has not.
         cohort: number of the round in progress, clients done in it, its clients; or None before the first.
     """
 

@@ -34,9 +34,9 @@ class MLflow(Tracking):
     """Record a run at an MLflow server or in its file store.
 
     Attributes:
-        uri: of the server or the store; None: ``MLFLOW_TRACKING_URI``, or MLflow's own default.
+        uri: address of the server or the store; None: ``MLFLOW_TRACKING_URI``, or MLflow's own default.
         experiment: MLflow's experiment; it is created if it does not exist.
-        tags: of the run.
+        tags: tags of the run.
         artifacts: which of the run's files are recorded at the end.
     """
 
@@ -117,7 +117,7 @@ def _alone(uri: str) -> Iterator[None]:
     """A block that one of this user's processes runs at a time, because MLflow creates a store's tables without a lock.
 
     Args:
-        uri: of the store; a server needs no lock.
+        uri: address of the store; a server needs no lock.
     """
     if uri.startswith("http"):
         yield

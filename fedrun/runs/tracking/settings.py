@@ -9,7 +9,7 @@ from typing import Any
 from fedrun.config.identity import IRRELEVANT
 from fedrun.experiment.observer import RunInfo
 
-SILENT = IRRELEVANT | {"data_dir", "cache_dir"}
+NOT_IN_NAME = IRRELEVANT | {"data_dir", "cache_dir"}
 """Keys that are not part of a run's name, with those below them."""
 
 PARTS = re.compile(r"[.=@/]")
@@ -23,7 +23,7 @@ def run_name(run: RunInfo) -> str:
     others = [
         text
         for text in run.overrides
-        if not text.startswith(("strategy=", "dataset=")) and PARTS.split(text.lstrip("+~"))[0] not in SILENT
+        if not text.startswith(("strategy=", "dataset=")) and PARTS.split(text.lstrip("+~"))[0] not in NOT_IN_NAME
     ]
     return " ".join([run.choices["strategy"], run.choices["dataset"], *others, f"seed={run.seed}"])
 

@@ -54,11 +54,11 @@ class Wandb(Tracking):
             ``disabled`` does not even import wandb.
         project: the W&B project.
         entity: the W&B user or team; None for the key's own default.
-        name: of the run; None: strategy, dataset, further overrides and seed.
-        group: of the run; None: the sweep; for a single run all its seeds.
-        job_type: of the run.
-        tags: of the run.
-        notes: on the run.
+        name: name of the run; None: strategy, dataset, further overrides and seed.
+        group: group of the run; None: the sweep; for a single run all its seeds.
+        job_type: type of the run.
+        tags: tags of the run.
+        notes: notes on the run.
         artifacts: which of the run's files are uploaded at the end.
     """
 

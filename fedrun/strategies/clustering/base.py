@@ -83,6 +83,7 @@ class Clustering:
         needs_classes: whether it works for a classification only.
         mixes: whether a client's upload counts for several models, with fractions of its weight; then clients can
             receive all models, as ``centres``.
+        reports_labels: whether each client sends a number per class once, for :meth:`before`.
         assumes_sgd: whether clients are distinguished by their displacement under SGD; then ``local.optimizer`` must be
             ``sgd``.
     """
@@ -91,6 +92,7 @@ class Clustering:
     downloads_all: ClassVar[bool] = False
     stores_last_upload: ClassVar[bool] = False
     mixes: ClassVar[bool] = False
+    reports_labels: ClassVar[bool] = False
 
     @property
     def assumes_sgd(self) -> bool:
@@ -120,10 +122,6 @@ class Clustering:
     def same_initialisation(self) -> bool:
         """Whether all models have the same initial parameters."""
         return True
-
-    def reports(self, classes: int) -> int:
-        """The number of values that each client sends once, for :meth:`before`."""
-        return 0
 
     def before(self, context: TrainingContext) -> torch.Tensor | None:
         """The membership ``[N, M]`` of all clients before the first round; None: no client is assigned yet.

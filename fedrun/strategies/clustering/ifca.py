@@ -36,7 +36,6 @@ class IFCA(SeveralModels):
 
         if self.same_init and round.index == 0:
             draw = generator(context.seed, "clusters/first", round.index)
-            clusters = torch.randint(len(round.models), round.cohort.shape, generator=draw)
-        else:
-            clusters = round.query(round.cohort, losses).nan_to_num(nan=torch.inf).argmin(1)
+            return Assignment(reassigned(round, torch.randint(len(round.models), round.cohort.shape, generator=draw)))
+        clusters = round.query(round.cohort, losses).nan_to_num(nan=torch.inf).argmin(1)
         return Assignment(reassigned(round, clusters), round.passes(round.cohort))

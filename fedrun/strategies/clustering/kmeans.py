@@ -31,7 +31,7 @@ def clustered(
         clusters: K; None: by :func:`elbow`, at most ``max_clusters``.
         max_clusters: largest K considered by :func:`elbow`.
         balanced: limit the clusters' sizes, see :func:`limited`.
-        seed: of K-means++ and of the points to which centres of empty clusters move.
+        seed: seed of K-means++ and of the points to which centres of empty clusters move.
 
     Returns:
         The membership, float64 ``[N, M]`` with M ≤ K non-empty clusters.
@@ -88,7 +88,7 @@ def elbow(inertias: list[float]) -> int:
     the curve has no bend.
 
     Args:
-        inertias: of K = 1, 2, ...
+        inertias: the inertia of K = 1, 2, ...
     """
     curve = np.asarray(inertias)
     return int(np.argmax(np.linspace(curve[0], curve[-1], len(curve)) - curve)) + 1

@@ -23,7 +23,7 @@ class LabelClusters(Clustering):
     Attributes:
         clusters: K ≥ 1; None: where the curve of K-means inertias bends most.
         max_clusters: the largest K considered for ``clusters=null``.
-        balanced: limit the clusters' sizes to 1.2 of the mean.
+        balanced: limit the clusters' sizes to 1.2 times the mean size.
         by: ``shares``: v_k is the client's label distribution (the paper); ``labels``: v_kc is 1/m for each of the m
             labels that the client has, otherwise 0.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Gt
@@ -27,8 +27,7 @@ class LabelDistributions(LabelClusters):
 
     epsilon: Annotated[float, Gt(0)] | None
 
-    def reports(self, classes: int) -> int:
-        return classes
+    reports_labels: ClassVar[bool] = True
 
     def before(self, context: TrainingContext) -> torch.Tensor:
         reported = self.reported(context)

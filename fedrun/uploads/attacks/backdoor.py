@@ -24,8 +24,8 @@ class Backdoor(Attack):
 
     Attributes:
         label: that images with the trigger are to get.
-        size: of the square at the bottom right, in pixels a side.
-        poisoned_share: of each attacker's samples, in (0, 1], at least one.
+        size: size of the square at the bottom right, in pixels a side.
+        poisoned_share: share of each attacker's samples that it marks, in (0, 1]; at least one sample.
     """
 
     label: Annotated[int, Ge(0)]
@@ -39,19 +39,18 @@ class Backdoor(Attack):
     def poisoned(self, federation: Federation, seed: int) -> Federation:
         dataset = federation.dataset
         self._check(dataset)
-        inputs, targets = dataset.inputs.clone(), dataset.targets.clone()
+        # Test images with the trigger are further samples, after all others.
+        test = federation.test.samples
+        others = test[dataset.targets[test] != self.label]
+        triggered = torch.arange(len(dataset.targets), len(dataset.targets) + len(others))
+        inputs = torch.cat([dataset.inputs, self._triggered(dataset, dataset.inputs[others])])
+        targets = torch.cat([dataset.targets, dataset.targets.new_full((len(others),), self.label)])
         for client in sorted(federation.attackers):
             samples = federation.train[client]
             count = max(1, round(self.poisoned_share * len(samples)))
             drawn = samples[torch.randperm(len(samples), generator=generator(seed, "backdoor", client))[:count]]
             inputs[drawn] = self._triggered(dataset, inputs[drawn])
             targets[drawn] = self.label
-        # Test images with the trigger are further samples, after all others.
-        test = federation.test.samples
-        others = test[dataset.targets[test] != self.label]
-        triggered = torch.arange(len(targets), len(targets) + len(others))
-        inputs = torch.cat([inputs, self._triggered(dataset, inputs[others])])
-        targets = torch.cat([targets, targets.new_full((len(others),), self.label)])
         return replace(federation, dataset=replace(dataset, inputs=inputs, targets=targets), triggered=triggered)
 
     def _triggered(self, dataset: Dataset, images: torch.Tensor) -> torch.Tensor:

@@ -20,8 +20,8 @@ class Attack:
     """A share of the clients of the pool misbehaves throughout the run; the base class has only honest hooks.
 
     Attributes:
-        share: of the clients that are attackers, in [0, 1]; their number is rounded to the nearest whole one.
-        seed: of the choice of attackers; None for the run's seed.
+        share: share of attackers among the clients, in [0, 1]; their number is rounded to the nearest whole one.
+        seed: seed of the choice of attackers; None for the run's seed.
     """
 
     share: Annotated[float, Ge(0), Le(1), Neutral(0.0)]
@@ -43,14 +43,9 @@ class Attack:
         return np.sort(draw.choice(clients, count, replace=False))
 
     @property
-    def flips_labels(self) -> bool:
-        """Whether attackers train on false labels, y → C − 1 − y."""
-        return False
-
-    @property
     def changes_data(self) -> bool:
         """Whether attackers train on other data than their own."""
-        return self.flips_labels
+        return False
 
     @property
     def needs_classes(self) -> bool:
@@ -58,7 +53,7 @@ class Attack:
         return self.changes_data
 
     def poisoned(self, federation: Federation, seed: int) -> Federation:
-        """The federation with what the attackers train on, apart from flipped labels.
+        """The federation with what the attackers train on.
 
         Raises:
             InputError: the attack does not fit the data.
@@ -76,7 +71,7 @@ class Attack:
         Args:
             model: the parameters after honest training, ``[T]``.
             broadcast: those that the server sent, ``[T]``.
-            generator: for random choices, on the CPU.
+            generator: generator for random choices, on the CPU.
         """
         return model
 

@@ -45,7 +45,7 @@ class Colluding(Attack):
         """A cohort's update with the attackers' uploads forged.
 
         Args:
-            update: with all rows, ``[C, P]``, which may be overwritten.
+            update: the cohort's update, with all rows, ``[C, P]``, which may be overwritten.
             attackers: numbers of clients.
             model: the broadcast one, ``[P]``.
             trainable: T.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedrun.config.config_class import config_class
+from fedrun.data.federation import ClientIndices, Federation
+from fedrun.data.population import flip
 from fedrun.uploads.attacks.base import Attack
 
 
@@ -15,5 +19,14 @@ class LabelFlip(Attack):
     """
 
     @property
-    def flips_labels(self) -> bool:
+    def changes_data(self) -> bool:
         return True
+
+    def poisoned(self, federation: Federation, seed: int) -> Federation:
+        flipped = () if federation.flipped is None else federation.flipped.nonzero().flatten().tolist()
+        honest = sorted(federation.attackers - set(flipped))  # flipping a label twice would restore it
+        if not honest:
+            return federation
+        dataset, clients = federation.dataset, ClientIndices.of([federation.train[client].numpy() for client in honest])
+        targets = flip(dataset.targets, clients, dataset.spec.classes)
+        return replace(federation, dataset=replace(dataset, targets=targets))

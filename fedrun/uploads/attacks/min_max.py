@@ -16,7 +16,7 @@ class MinMax(Colluding):
     each other.
 
     Attributes:
-        direction: of the perturbation p: ``std``: −σ; ``unit``: −μ / ‖μ‖; ``sign``: −sign(μ).
+        direction: direction of the perturbation p: ``std``: −σ; ``unit``: −μ / ‖μ‖; ``sign``: −sign(μ).
     """
 
     direction: Literal["std", "unit", "sign"]

@@ -89,7 +89,7 @@ class Compressor(Compression):
 
         Args:
             vector: v, float32 ``[d]``, finite; it is not changed.
-            draw: of random numbers, on the CPU.
+            draw: generator of random numbers, on the CPU.
 
         Returns:
             A new tensor, float32 ``[d]``.

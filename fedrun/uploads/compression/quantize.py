@@ -80,7 +80,7 @@ def scaled_levels(vector: torch.Tensor, uniforms: torch.Tensor, scale: torch.Ten
 
     Args:
         vector: v.
-        uniforms: in [0, 1), ``[n, u]``.
+        uniforms: random numbers in [0, 1), ``[n, u]``.
         scale: ‖v‖₂ for QSGD, max |v| for TernGrad.
         levels: s.
     """

@@ -30,7 +30,7 @@ def largest_entries(magnitude: torch.Tensor, k: int) -> torch.Tensor:
 
     Args:
         magnitude: float32 ``[n]``, at least 0.
-        k: from 1 to n.
+        k: number of entries, 1 to n.
     """
     if magnitude.device.type == "cpu":  # NumPy compares and selects in a quarter of torch's time
         return torch.from_numpy(_largest_entries(magnitude.numpy(), k))

@@ -39,7 +39,7 @@ SMALLEST_BY_PLD = 0.3
 """Below this noise multiplier ε of sampled cohorts is RDP's bound: PLD would take minutes, or all memory."""
 
 TOLERANCE = 5e-4
-"""Relative tolerance of a calibrated noise multiplier, which is never too small."""
+"""A calibrated noise multiplier exceeds the least sufficient one by 0.5 to 1.5 times this."""
 
 
 def installed() -> bool:
@@ -147,7 +147,9 @@ def calibrated(release: Release, rounds: int, epsilon: float, delta: float, acco
 
 
 def _root(excess: Callable[[float], float], low: float, high: float) -> float:
-    """Where a falling function reaches 0, up to twice :data:`TOLERANCE` too large; ``low`` if it is below 0 there."""
+    """Where a falling function reaches 0, too large by 0.5 to 1.5 times :data:`TOLERANCE`; ``low`` if it is below 0
+    there.
+    """
     if excess(low) <= 0:
         return low
     # in the logarithm, in which the two are almost proportional

@@ -62,11 +62,6 @@ class Mechanism(UploadTransform):
     """A privacy option with a run's noise; the base protects no client."""
 
     @property
-    def answers_empty_cohorts(self) -> bool:
-        """Whether the server makes a step also without participants, because their number is private."""
-        return False
-
-    @property
     def precedes_compression(self) -> bool:
         """Whether uploads are private before they are compressed. Otherwise compressed uploads are clipped, so that the
         server's noise matches the norm that it receives.
@@ -87,7 +82,7 @@ class Mechanism(UploadTransform):
 
         Args:
             rounds: made so far.
-            participations: by client.
+            participations: counts each client's rounds.
         """
         return {}
 
@@ -103,8 +98,10 @@ class Privacy:
 
     @property
     def sees_sums_only(self) -> bool:
-        """Whether the server may use only the noised sum of the uploads."""
-        return False
+        """Whether the server may use only the noised sum of the uploads. Who takes part is private then, too, so the
+        server makes a step also without participants.
+        """
+        return self.cohort_sampling is not None
 
     def check(self, local: LocalTraining) -> None:
         """Reject settings that contradict each other or those of local training.

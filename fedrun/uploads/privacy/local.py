@@ -7,48 +7,39 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Gt, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
-from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, installed, warn_if_missing
-from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism, Privacy
+from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism
 from fedrun.uploads.privacy.clipping import LOUDEST
-from fedrun.uploads.privacy.user_level import CLIPPED, Layers, check_target, chosen_delta, clip
+from fedrun.uploads.privacy.target import DifferentialPrivacy
+from fedrun.uploads.privacy.user_level import CLIPPED, Layers, clip
 from fedrun.uploads.transform import Sender, Sent
 
 
 @config_class
-class Local(Privacy):
+class Local(DifferentialPrivacy):
     """The server receives noised uploads only, so it need not be trusted, and may use single uploads.
 
-    Any two uploads of a client are neighbours, 2 S apart at most.
+    Any two uploads of a client are neighbours, 2 S apart at most, and the N clients are the protected units. Every
+    client's noise has standard deviation 2 S z. ``epsilon`` is that of one upload, ``privacy/epsilon`` that of all
+    uploads of the client with the most uploads.
 
-    Attributes:
+    Attributes (besides those of :class:`DifferentialPrivacy`):
         clip: S > 0, the largest Euclidean norm of a client's upload.
         layers: as for user-level privacy.
         extra_share: as for user-level privacy.
-        noise_multiplier: z ≥ 0; every client's noise has standard deviation 2 S z. None: calibrated to ``epsilon``.
-        epsilon: ε > 0 of one upload; ``privacy/epsilon`` is that of all uploads of the client with the most uploads.
-        delta: δ in (0, 1); None: N^−1.1.
-        allow_large_delta: whether δ ≥ 1/N is accepted.
     """
 
     clip: Annotated[float, Gt(0)]
     layers: Layers
     extra_share: Annotated[Annotated[float, Gt(0), Lt(1)] | None, Neutral(None)]
-    noise_multiplier: Annotated[float, Ge(0)] | None
-    epsilon: Annotated[float, Gt(0)] | None
-    delta: Annotated[float, Gt(0), Lt(1)] | None
-    allow_large_delta: Annotated[bool, Neutral(False)]
-
-    def check(self, local: LocalTraining) -> None:
-        check_target(self.noise_multiplier, self.epsilon)
 
     def mechanism(self, cohorts: Cohorts) -> Mechanism:
-        delta = chosen_delta(self.delta, cohorts.clients, "clients", self.allow_large_delta)
+        delta = self.chosen_delta(cohorts.clients, "clients")
         if self.epsilon is not None:
             return LocalNoise(self, gaussian_multiplier(self.epsilon, delta), delta)
         warn_if_missing()
@@ -60,7 +51,7 @@ class LocalNoise(Mechanism):
     """Clipping and noise on the clients.
 
     Attributes:
-        settings: of the user.
+        settings: the user's settings.
         noise_multiplier: z.
         delta: δ.
     """

@@ -7,45 +7,38 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le
 
 from fedrun.config.config_class import config_class
-from fedrun.config.identity import Neutral
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
 from fedrun.uploads.privacy.accountant import AccountantName, Release, installed, warn_if_missing
-from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism, NoisedSteps, Privacy
-from fedrun.uploads.privacy.user_level import check_target, chosen_delta
+from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism, NoisedSteps
+from fedrun.uploads.privacy.target import DifferentialPrivacy
 
 
 @config_class
-class SampleLevel(Privacy):
+class SampleLevel(DifferentialPrivacy):
     """Clients protect their samples from everybody who sees their uploads; the numbers of samples are public.
 
     A step draws each sample of the client with the same probability, clips its gradient, and adds noise to their sum.
     Two clients' data are neighbours if one has one sample more. The number of a round's steps is E / q_s, so that a
-    sample is drawn E times on average (``local.epochs``), or ``local.steps``.
+    sample is drawn E times on average (``local.epochs``), or ``local.steps``. The noise on a step's sum has standard
+    deviation z C. ``epsilon`` is that of a client that takes part in every round; the samples of the largest client are
+    the protected units.
 
-    Attributes:
+    Attributes (besides those of :class:`DifferentialPrivacy`):
         clip: C > 0, the largest Euclidean norm of a sample's gradient.
-        noise_multiplier: z ≥ 0; the noise on a step's sum has standard deviation z C. None: calibrated to ``epsilon``.
-        epsilon: ε > 0 of a client that takes part in every round. None if ``noise_multiplier`` is given.
-        delta: δ in (0, 1); None: n^−1.1 for the n samples of the largest client.
-        allow_large_delta: whether δ ≥ 1/n is accepted.
         accountant: computes z and ``privacy/epsilon``.
         sample_share: q_s in [1e-6, 1], the probability with which a step draws a sample.
     """
 
     clip: Annotated[float, Gt(0)]
-    noise_multiplier: Annotated[float, Ge(0)] | None
-    epsilon: Annotated[float, Gt(0)] | None
-    delta: Annotated[float, Gt(0), Lt(1)] | None
-    allow_large_delta: Annotated[bool, Neutral(False)]
     accountant: AccountantName
     sample_share: Annotated[float, Ge(1e-6), Le(1)]
 
     def check(self, local: LocalTraining) -> None:
-        check_target(self.noise_multiplier, self.epsilon)
+        super().check(local)
         if local.max_gradient_norm is not None:
             raise InputError(
                 f"local.max_gradient_norm={local.max_gradient_norm:g} with privacy=sample_level, which clips the "
@@ -60,7 +53,7 @@ class SampleLevel(Privacy):
 
     def mechanism(self, cohorts: Cohorts) -> Mechanism:
         samples = int(cohorts.samples.max())
-        delta = chosen_delta(self.delta, samples, "samples of the largest client", self.allow_large_delta)
+        delta = self.chosen_delta(samples, "samples of the largest client")
         steps = self.steps(cohorts.local)
         release = Release(1, self.sample_share, self.noise_multiplier or 0.0, "poisson")
         if self.epsilon is not None:
@@ -75,9 +68,9 @@ class SampleNoise(Mechanism):
     """Clipping and noise in the steps of local training; uploads do not change.
 
     Attributes:
-        settings: of the user.
-        release: of one step.
-        steps: of a client in a round.
+        settings: the user's settings.
+        release: what one step releases.
+        steps: number of a client's steps in a round.
         delta: δ.
     """
 

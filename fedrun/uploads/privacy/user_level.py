@@ -19,8 +19,9 @@ from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling, installed, warn_if_missing
-from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism, Privacy
+from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism
 from fedrun.uploads.privacy.clipping import LOUDEST, clip_factor, joint_norm, layer_bounds
+from fedrun.uploads.privacy.target import DifferentialPrivacy
 from fedrun.uploads.transform import Combined, Sender, Sent, Shape
 
 log = logging.getLogger(__name__)
@@ -31,24 +32,19 @@ CLIPPED = "privacy/clipped_share"
 """Among a client's measures: 1 if its upload was longer than the bound, otherwise 0."""
 
 
-MEANINGFUL = 0.01
-"""The largest δ by default without a warning."""
-
-
 @config_class
-class UserLevel(Privacy):
+class UserLevel(DifferentialPrivacy):
     """The server learns the sum of clipped uploads with Gaussian noise: a client with all its samples is protected.
 
-    Attributes:
+    The noise on the sum has standard deviation z S. ``epsilon`` is the target for the run's rounds, and the N clients
+    are the protected units.
+
+    Attributes (besides those of :class:`DifferentialPrivacy`):
         clip: S > 0, the largest Euclidean norm of a client's upload.
         layers: ``flat``: one norm over all entries; ``equal``, ``by_size``: a bound for every tensor, S / √m or
             proportional to the root of its size.
         extra_share: s in (0, 1): the model's displacement is clipped to S √(1 − s), and what the client sends besides,
             such as a control variate, to S √s; None: one norm over all that is sent.
-        noise_multiplier: z ≥ 0; the noise on the sum has standard deviation z S. None: calibrated to ``epsilon``.
-        epsilon: ε > 0, the target for the run's rounds; z is calibrated to it. None if ``noise_multiplier`` is given.
-        delta: δ in (0, 1); None: N^−1.1.
-        allow_large_delta: whether δ ≥ 1/N is accepted.
         accountant: computes z and ``privacy/epsilon``.
         denominator: of the mean: ``fixed``: q N, which is known in advance; ``cohort``: the clients that took part. An
             upload that is not finite counts as the zero vector.
@@ -61,10 +57,6 @@ class UserLevel(Privacy):
     clip: Annotated[float, Gt(0)]
     layers: Layers
     extra_share: Annotated[Annotated[float, Gt(0), Lt(1)] | None, Neutral(None)]
-    noise_multiplier: Annotated[float, Ge(0)] | None
-    epsilon: Annotated[float, Gt(0)] | None
-    delta: Annotated[float, Gt(0), Lt(1)] | None
-    allow_large_delta: Annotated[bool, Neutral(False)]
     accountant: AccountantName
     denominator: Literal["fixed", "cohort"]
     max_weight: Annotated[float, Gt(0)] | None
@@ -76,12 +68,8 @@ class UserLevel(Privacy):
     def cohort_sampling(self) -> Sampling | None:
         return self.sampling
 
-    @property
-    def sees_sums_only(self) -> bool:
-        return True
-
     def check(self, local: LocalTraining) -> None:
-        check_target(self.noise_multiplier, self.epsilon)
+        super().check(local)
         if (self.noise_cohort is None) != (self.population is None):
             raise InputError(
                 f"privacy.noise_cohort={self.noise_cohort} with privacy.population={self.population}: allowed: both "
@@ -100,7 +88,7 @@ class UserLevel(Privacy):
             raise InputError(
                 f"privacy.noise_cohort={self.noise_cohort}: allowed: at least the {cohorts.size} clients per round"
             )
-        delta = chosen_delta(self.delta, self.population or cohorts.clients, "clients", self.allow_large_delta)
+        delta = self.chosen_delta(self.population or cohorts.clients, "clients")
         ours = Release(cohorts.clients, cohorts.size, self.noise_multiplier or 0.0, self.sampling)
         scaled = None
         if self.noise_cohort is not None and self.population is not None:
@@ -133,7 +121,7 @@ class CentralNoise(Mechanism):
     """Clipping on the clients, noise on the server.
 
     Attributes:
-        settings: of the user.
+        settings: the user's settings.
         release: a round's actual release; its noise multiplier is that of the added noise.
         at_scale: the release in the simulated larger cohort; None: no simulation.
         delta: δ.
@@ -150,10 +138,6 @@ class CentralNoise(Mechanism):
 
     def weights(self, senders: Senders) -> torch.Tensor | None:
         return self.client_weights[senders.clients]
-
-    @property
-    def answers_empty_cohorts(self) -> bool:
-        return True
 
     def bound(self, slots: Vectors) -> float:
         """S, given the server's slots or what they broadcast."""
@@ -226,7 +210,7 @@ def clip(
         displacements: vectors ``[d]`` by name.
         bound: S.
         layers: which norms are bounded, see :class:`UserLevel`.
-        shapes: of the displacements.
+        shapes: shapes of the displacements.
         extra_share: s, see :class:`UserLevel`.
     """
     names = sorted(displacements)
@@ -248,41 +232,3 @@ def clip(
             for vector in vectors:
                 vector.mul_(clip_factor(norm, most))
     return longer
-
-
-def check_target(noise_multiplier: float | None, epsilon: float | None) -> None:
-    """Reject a privacy target that is given twice or not at all.
-
-    Raises:
-        InputError: naming the keys.
-    """
-    if (noise_multiplier is None) == (epsilon is None):
-        given = "neither is given" if epsilon is None else f"{noise_multiplier:g} and {epsilon:g} are both given"
-        raise InputError(f"privacy.noise_multiplier, privacy.epsilon: {given}; allowed: one of the two, the other null")
-
-
-def chosen_delta(delta: float | None, count: int, units: str, allow_large: bool) -> float:
-    """δ: what was set, or N^−1.1.
-
-    Args:
-        delta: as set; None: by default.
-        count: N, the number of protected units.
-        units: what they are, in words.
-        allow_large: whether δ ≥ 1/N is accepted.
-
-    Raises:
-        InputError: δ ≥ 1/N is not accepted.
-    """
-    if delta is None:
-        chosen = min(math.pow(count, -1.1), 0.5)
-        if chosen > MEANINGFUL:
-            log.warning(
-                "privacy.delta=%.2g by default, for %d %s: ε at so large a δ means little", chosen, count, units
-            )
-        return chosen
-    if delta >= 1 / count and not allow_large:
-        raise InputError(
-            f"privacy.delta={delta:g}: a mechanism that publishes one of the {count} {units} at random would satisfy "
-            f"it; allowed: below {1 / count:g}, best well below, or privacy.allow_large_delta=true"
-        )
-    return delta

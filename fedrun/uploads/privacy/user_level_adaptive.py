@@ -45,7 +45,7 @@ class UserLevelAdaptive(UserLevel):
                 f"privacy.count_noise={count_noise:g} with a noise multiplier of {multiplier:g}: the count alone would "
                 f"cost more; allowed: a count_noise above {multiplier / 2:g}"
             )
-        return AdaptiveClipping(**vars(central), adaptive=self, count_noise=count_noise)
+        return AdaptiveClipping(**vars(central), count_noise=count_noise)
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class AdaptiveClipping(CentralNoise):
     """Central noise with a bound that is part of the server's state.
 
     Attributes:
-        adaptive: how it moves.
+        settings: the user's settings, with the bound's steps.
         count_noise: σ_b.
     """
 
-    adaptive: UserLevelAdaptive
+    settings: UserLevelAdaptive
     count_noise: float
 
     @property
@@ -86,6 +86,6 @@ class AdaptiveClipping(CentralNoise):
         took_part = zeros + len(update.clients)
         clients = self.release.cohort if self.settings.denominator == "fixed" else max(took_part, 1)
         share = (unclipped + deviation * float(noise)) / clients
-        bound = next_bound(self.bound(slots), share, self.adaptive.quantile, self.adaptive.lr)
+        bound = next_bound(self.bound(slots), share, self.settings.quantile, self.settings.lr)
         slot = torch.full_like(slots[BOUND], bound)
         return Combined(combined.displacements, {BOUND: slot}, combined.metrics, combined.clients)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 import shutil
@@ -28,7 +29,7 @@ def users(*order: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
 
 
 def fill(folder: Path) -> None:
-    write_cache(folder, INDEX, users(2, 0, 1), lambda: ("a remark",))
+    write_cache(folder, INDEX, users(2, 0, 1))
 
 
 def femnist(root: Path, cache_dir: Path | None = None) -> Femnist:
@@ -48,14 +49,25 @@ def folders(place: Path) -> list[str]:
     return sorted(path.name for path in place.iterdir())
 
 
+def test_a_cache_with_an_unknown_entry_is_read(tmp_path: Path) -> None:
+    """Caches of earlier versions have one."""
+
+    def earlier(folder: Path) -> None:
+        fill(folder)
+        meta = json.loads((folder / "meta.json").read_text())
+        (folder / "meta.json").write_text(json.dumps(meta | {"remarks": ["a remark"]}))
+
+    create(tmp_path / "key", earlier)
+    assert open_cache(tmp_path / "key").index == INDEX
+
+
 def test_users_written_in_any_order_are_read_in_theirs(tmp_path: Path) -> None:
     create(tmp_path / "key", fill)
     cached = open_cache(tmp_path / "key")
     assert cached.index == INDEX
     assert cached.inputs.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
     assert cached.targets.tolist() == [9, 8, 7, 6]
-    assert cached.remarks == ("a remark",)
-    create(tmp_path / "other", lambda folder: write_cache(folder, INDEX, users(0, 1, 2), tuple))
+    create(tmp_path / "other", lambda folder: write_cache(folder, INDEX, users(0, 1, 2)))
     assert open_cache(tmp_path / "other").fingerprint == cached.fingerprint
 
 
@@ -168,7 +180,7 @@ def test_a_disk_that_is_too_small_is_refused_before_reading(tmp_path: Path, monk
     usage = shutil.disk_usage(tmp_path)._replace(free=11)  # 4 samples of 2 bytes and 4 classes need 12
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     with pytest.raises(InputError, match="0 MB needed"):
-        create(tmp_path / "key", lambda folder: write_cache(folder, INDEX, iter([]), tuple))
+        create(tmp_path / "key", lambda folder: write_cache(folder, INDEX, iter([])))
     assert folders(tmp_path) == []
 
 
@@ -274,7 +286,7 @@ def test_of_two_processes_that_start_at_once_one_reads(tmp_path: Path, write_lea
 def test_the_cache_opens_quickly_with_many_users(tmp_path: Path) -> None:
     index = Index(tuple(map(str, range(3550))), (2,) * 3550, 3195, (3,))
     content = np.zeros((2, 3), np.uint8), np.zeros(2, np.uint8)
-    create(tmp_path / "key", lambda folder: write_cache(folder, index, ((u, *content) for u in range(3550)), tuple))
+    create(tmp_path / "key", lambda folder: write_cache(folder, index, ((u, *content) for u in range(3550))))
     start = time.perf_counter()
     open_cache(tmp_path / "key")
     assert time.perf_counter() - start < 0.5

@@ -61,12 +61,25 @@ def write100(root: Path) -> Path:
     return folder
 
 
+def publish(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let torchvision take these files for the published ones: it knows their checksums."""
+    theirs = torchvision.datasets.CIFAR100 if "100" in folder.name else torchvision.datasets.CIFAR10
+
+    def listed(files: list[list[str]]) -> list[list[str]]:
+        return [[file, hashlib.md5((folder / file).read_bytes()).hexdigest()] for file, _ in files]
+
+    names = theirs.meta["filename"]
+    monkeypatch.setattr(theirs, "train_list", listed(theirs.train_list))
+    monkeypatch.setattr(theirs, "test_list", listed(theirs.test_list))
+    monkeypatch.setattr(theirs, "meta", theirs.meta | {"md5": listed([[names, ""]])[0][1]})
+
+
 def cifar(recipe: type[Cifar], root: Path, download: bool = False) -> Cifar:
     return recipe(data_dir=str(root), download=download, mean=(0.0,) * 3, std=(1.0,) * 3, augmentation=None)
 
 
-def test_the_batches_of_cifar10_are_read_in_order(tmp_path: Path) -> None:
-    write10(tmp_path)
+def test_the_batches_of_cifar10_are_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(monkeypatch, write10(tmp_path))
     dataset = cifar(Cifar10, tmp_path).load()
     assert dataset.inputs.shape == (11, 3, 32, 32)
     assert dataset.inputs.dtype == torch.uint8
@@ -77,33 +90,16 @@ def test_the_batches_of_cifar10_are_read_in_order(tmp_path: Path) -> None:
     assert dataset.encoding(dataset.inputs[10])[0, 0, 0].item() == pytest.approx(200 / 255)
 
 
-def test_cifar100_has_the_fine_labels(tmp_path: Path) -> None:
-    write100(tmp_path)
+def test_cifar100_has_the_fine_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(monkeypatch, write100(tmp_path))
     dataset = cifar(Cifar100, tmp_path).load()
     assert (dataset.spec.classes, len(dataset.class_names)) == (100, 100)
     assert dataset.targets.tolist() == [99, 0, 50, 98]
     assert dataset.inputs[:, 0, 0, 0].tolist() == [7, 8, 9, 7]
 
 
-@pytest.mark.parametrize(("recipe", "write"), [(Cifar10, write10), (Cifar100, write100)])
-def test_order_and_values_are_those_of_torchvision(
-    tmp_path: Path,
-    recipe: type[Cifar],
-    write,
-    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
-) -> None:
-    write(tmp_path)
-    monkeypatch.setattr(recipe.torchvision_dataset(), "_check_integrity", lambda _: True)
-    monkeypatch.setattr(recipe.torchvision_dataset(), "_load_meta", lambda _: None)
-    dataset = cifar(recipe, tmp_path).load()
-    for train, ours in ((True, slice(0, dataset.train_size)), (False, slice(dataset.train_size, None))):
-        theirs = recipe.torchvision_dataset()(tmp_path, train=train)
-        assert torch.equal(dataset.inputs[ours].permute(0, 2, 3, 1), torch.from_numpy(theirs.data))
-        assert dataset.targets[ours].tolist() == theirs.targets
-
-
-def test_colours_are_normalised_each_by_its_own(tmp_path: Path) -> None:
-    write10(tmp_path)
+def test_colours_are_normalised_each_by_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(monkeypatch, write10(tmp_path))
     recipe = Cifar10(
         data_dir=str(tmp_path), download=False, mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 1.0), augmentation=None
     )
@@ -123,54 +119,23 @@ class Command:
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_code_in_a_pickle_is_not_run(tmp_path: Path, protocol: int) -> None:
-    path = write10(tmp_path) / "data_batch_2"
-    path.write_bytes(pickle.dumps({"data": Command(tmp_path / "marker")}, protocol=protocol))
-    with pytest.raises(InputError, match=r"data_batch_2 is not a pickle of plain data and arrays: it asks for .*exec"):
+@pytest.mark.parametrize("file", ["data_batch_2", "batches.meta"])
+def test_code_in_a_pickle_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: int, file: str) -> None:
+    folder = write10(tmp_path)
+    publish(monkeypatch, folder)
+    (folder / file).write_bytes(pickle.dumps({"data": Command(tmp_path / "marker")}, protocol=protocol))
+    with pytest.raises(InputError, match="cannot be read as the published files of cifar10"):
         cifar(Cifar10, tmp_path).load()
     assert not (tmp_path / "marker").exists()
 
 
-GOOD = images(2, 0)
-
-
-def dumped(**content: object) -> bytes:
-    return pickle.dumps(content, protocol=2)
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (b"", " is not a pickle of plain data and arrays: Ran out of input"),
-        (python2(GOOD, [1, 2], "labels")[:-900], " is not a pickle of plain data and arrays: "),
-        (b"\xff\xfetext", " is not a pickle of plain data and arrays: "),
-        (pickle.dumps([1]), " is a pickled list instead of a dictionary"),
-        (dumped(labels=[1, 2]), ": data must be an array of bytes with 3072 columns"),
-        (dumped(data=[1, 2], labels=[1, 2]), ": data must be an array of bytes with 3072 columns"),
-        (dumped(data=GOOD[:, :784], labels=[1, 2]), ": data must be an array of bytes with 3072 columns"),
-        (dumped(data=GOOD.astype(np.float32), labels=[1, 2]), ": data must be an array of bytes with 3072 columns"),
-        (python2(GOOD[:0], [], "labels"), " has no images"),
-        (dumped(data=GOOD), ": labels must be a list of integers"),
-        (dumped(data=GOOD, labels=[1, 2.0]), ": labels must be a list of integers"),
-        (dumped(data=GOOD, labels=[1]), " has 1 labels for 2 images"),
-        (dumped(data=GOOD, labels=[1, 10]), ": label 1 is 10; labels are 0 to 9"),
-        (dumped(data=GOOD, labels=[-1, 1]), ": label 0 is -1; labels are 0 to 9"),
-    ],
-)
-def test_a_bad_batch_is_refused_by_name(tmp_path: Path, content: bytes, complaint: str) -> None:
-    path = write10(tmp_path) / "data_batch_3"
-    path.write_bytes(content)
+def test_other_files_than_the_published_are_refused_in_one_line(tmp_path: Path) -> None:
+    folder = write10(tmp_path)
     with pytest.raises(InputError) as refusal:
         cifar(Cifar10, tmp_path).load()
-    assert str(refusal.value).startswith(f"{path}{complaint}")
-    assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize("names", [{}, {"label_names": NAMES[10][:9]}, {"label_names": [1] * 10}])
-def test_bad_names_are_refused(tmp_path: Path, names: dict[str, object]) -> None:
-    (write10(tmp_path) / "batches.meta").write_bytes(pickle.dumps(names))
-    with pytest.raises(InputError, match="batches.meta: label_names must be 10 names$"):
-        cifar(Cifar10, tmp_path).load()
+    message = str(refusal.value)
+    assert message.startswith(f"{folder} cannot be read as the published files of cifar10 (")
+    assert message.endswith(f"delete it and run `fedrun-data cifar10 --data-dir {tmp_path}`") and "\n" not in message
 
 
 def test_a_missing_batch_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
@@ -178,10 +143,8 @@ def test_a_missing_batch_is_named_with_the_way_to_get_it(tmp_path: Path) -> None
     (folder / "data_batch_4").unlink()
     with pytest.raises(InputError) as refusal:
         cifar(Cifar10, tmp_path).load()
-    url = torchvision.datasets.CIFAR10.url
-    assert str(refusal.value) == (
-        f"{folder} lacks data_batch_4: set dataset.download=true, run `fedrun-data cifar10 --data-dir {tmp_path}`, or "
-        f"unpack {url} in {tmp_path}"
+    assert str(refusal.value).startswith(
+        f"{folder} lacks data_batch_4: set dataset.download=true, or run `fedrun-data cifar10 --data-dir {tmp_path}`"
     )
 
 
@@ -196,9 +159,10 @@ def test_the_archive_is_downloaded(
     theirs = torchvision.datasets.CIFAR10
     monkeypatch.setattr(theirs, "url", serve(archive.parent) + archive.name)
     monkeypatch.setattr(theirs, "tgz_md5", hashlib.md5(archive.read_bytes()).hexdigest())
+    publish(monkeypatch, source)
     assert cifar(Cifar10, tmp_path / "data", download=True).load().targets.tolist()[-1] == 0
     monkeypatch.setattr(theirs, "tgz_md5", "0" * 32)
-    with pytest.raises(InputError, match="CIFAR-10 could not be downloaded to .* unpack http"):
+    with pytest.raises(InputError, match="cifar-10-python.tar.gz: its md5 is "):
         cifar(Cifar10, tmp_path / "other", download=True).load()
     found = sorted(path.name for path in (tmp_path / "data/cifar-10-batches-py").iterdir())
     assert found == sorted(path.name for path in source.iterdir())

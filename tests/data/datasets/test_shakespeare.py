@@ -62,11 +62,10 @@ def test_characters_outside_the_alphabet_are_mapped_and_counted(
     tmp_path: Path, write_leaf: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     write_leaf("shakespeare/train/a.json", {"HAMLET": (["é" + LINE[1:-1] + "\n", LINE], ["*", "a"])})
-    for _ in range(2):  # while reading, and again from the cache
-        caplog.clear()
-        with caplog.at_level(logging.WARNING):
-            dataset = shakespeare(tmp_path, unknown="map").load()
-        assert "3 characters outside the alphabet were read as '}'" in caplog.text
+    with caplog.at_level(logging.WARNING):
+        shakespeare(tmp_path, unknown="map").load()
+        dataset = shakespeare(tmp_path, unknown="map").load()  # from the cache
+    assert caplog.text.count("3 characters outside the alphabet were read as '}'") == 1
     assert dataset.inputs[0, [0, 1, 79]].tolist() == [79, 66, 79]
     assert dataset.targets.tolist() == [79, 52]
     with pytest.raises(InputError, match="dataset.unknown=map"):  # its cache is not taken for this setting's

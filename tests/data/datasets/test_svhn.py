@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import torchvision
 from scipy.io import savemat
 
@@ -34,12 +33,22 @@ def write(root: Path) -> Path:
     return folder
 
 
+def publish(monkeypatch: pytest.MonkeyPatch, folder: Path, address: str = "") -> None:
+    """Let torchvision take these files for the published ones: it knows their addresses and checksums."""
+    listed = {
+        split: [f"{address}{path.name}", path.name, hashlib.md5(path.read_bytes()).hexdigest()]
+        for split in ("train", "test")
+        for path in [folder / f"{split}_32x32.mat"]
+    }
+    monkeypatch.setattr(torchvision.datasets.SVHN, "split_list", listed)
+
+
 def svhn(root: Path, download: bool = False) -> Svhn:
     return Svhn(data_dir=str(root), download=download, mean=(0.0,) * 3, std=(1.0,) * 3, augmentation=None)
 
 
-def test_digit_0_is_class_0(tmp_path: Path) -> None:
-    write(tmp_path)
+def test_digit_0_is_class_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(monkeypatch, write(tmp_path))
     dataset = svhn(tmp_path).load()
     assert dataset.inputs.shape == (5, 3, 32, 32)
     assert dataset.inputs[:, :, 4, 7].tolist() == [[red, 4, 7] for red in (0, 1, 2, 100, 101)]
@@ -47,51 +56,12 @@ def test_digit_0_is_class_0(tmp_path: Path) -> None:
     assert (dataset.train_size, len(dataset.class_names)) == (3, 10)
 
 
-def test_order_and_values_are_those_of_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_files_than_the_published_are_refused_in_one_line(tmp_path: Path) -> None:
     folder = write(tmp_path)
-    monkeypatch.setattr(torchvision.datasets.SVHN, "_check_integrity", lambda _: True)
-    dataset = svhn(tmp_path).load()
-    for split, ours in (("train", slice(0, 3)), ("test", slice(3, 5))):
-        theirs = torchvision.datasets.SVHN(folder, split=split)
-        assert torch.equal(dataset.inputs[ours], torch.from_numpy(theirs.data))
-        assert dataset.targets[ours].tolist() == theirs.labels.tolist()
-
-
-GOOD = images(2, 0)
-LABELS = np.array([[1], [2]], np.uint8)
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ({"y": LABELS}, ": X must be an array of bytes of shape 32 x 32 x 3 x samples"),
-        ({"X": GOOD.astype(float), "y": LABELS}, ": X must be an array of bytes of shape 32 x 32 x 3 x samples"),
-        ({"X": GOOD[:28], "y": LABELS}, ": X must be an array of bytes of shape 32 x 32 x 3 x samples"),
-        ({"X": "text", "y": LABELS}, ": X must be an array of bytes of shape 32 x 32 x 3 x samples"),
-        ({"X": GOOD}, ": y must be an array of integers of shape 2 x 1, one for each image of X"),
-        ({"X": GOOD, "y": LABELS[:1]}, ": y must be an array of integers of shape 2 x 1, one for each image of X"),
-        ({"X": GOOD, "y": "ab"}, ": y must be an array of integers of shape 2 x 1, one for each image of X"),
-        ({"X": GOOD[..., :0], "y": LABELS[:0]}, " has no images"),
-        ({"X": GOOD, "y": LABELS - 1}, ": label 0 is 0; labels are 1 to 10"),
-        ({"X": GOOD, "y": LABELS + 9}, ": label 1 is 11; labels are 1 to 10"),
-        (b"", " cannot be read as a MATLAB file: "),
-        (b"no MATLAB file" * 100, " cannot be read as a MATLAB file: "),
-        (-200, " cannot be read as a MATLAB file: "),
-    ],
-)
-def test_a_bad_file_is_refused_by_name(tmp_path: Path, content: object, complaint: str) -> None:
-    path = write(tmp_path) / "train_32x32.mat"
-    match content:
-        case dict():
-            savemat(path, content)
-        case bytes():
-            path.write_bytes(content)
-        case int():  # so many bytes are missing at the end
-            path.write_bytes(path.read_bytes()[:content])
     with pytest.raises(InputError) as refusal:
         svhn(tmp_path).load()
-    assert str(refusal.value).startswith(f"{path}{complaint}")
-    assert "\n" not in str(refusal.value)
+    message = str(refusal.value)
+    assert message.startswith(f"{folder} cannot be read as the published files of svhn (") and "\n" not in message
 
 
 def test_a_missing_file_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
@@ -99,20 +69,14 @@ def test_a_missing_file_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
     (folder / "test_32x32.mat").unlink()
     with pytest.raises(InputError) as refusal:
         svhn(tmp_path).load()
-    message = str(refusal.value)
-    assert message.startswith(f"{folder} lacks test_32x32.mat: set dataset.download=true, run `fedrun-data svhn ")
-    assert f" --data-dir {tmp_path}`, or copy them there from http" in message
+    assert str(refusal.value).startswith(
+        f"{folder} lacks test_32x32.mat: set dataset.download=true, or run `fedrun-data svhn --data-dir {tmp_path}`"
+    )
 
 
 def test_the_files_are_downloaded(
     tmp_path: Path, serve: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write(tmp_path / "served")
-    address = serve(folder)
-    listed = {
-        split: [f"{address}{split}_32x32.mat", f"{split}_32x32.mat", hashlib.md5(path.read_bytes()).hexdigest()]
-        for split in ("train", "test")
-        for path in [folder / f"{split}_32x32.mat"]
-    }
-    monkeypatch.setattr(torchvision.datasets.SVHN, "split_list", listed)
+    publish(monkeypatch, folder, serve(folder))
     assert svhn(tmp_path / "data", download=True).load().targets.tolist() == [1, 0, 9, 0, 2]

@@ -71,7 +71,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (lambda source: (source / "val/val_annotations.txt").unlink(), "val/val_annotations.txt cannot be read: No such"),
     (
         lambda source: (source / "val/val_annotations.txt").write_bytes(b"val_0.JPEG\t\xff"),
-        "val/val_annotations.txt is not text in UTF-8: invalid start byte at byte 11",
+        "val/val_annotations.txt cannot be read as text in UTF-8: ",
     ),
     (
         annotations(lambda lines: [*lines, ""][::-1]),

@@ -27,8 +27,7 @@ def test_a_file_arrives_whole(site: Any, tmp_path: Path, checksum: str | None) -
     site.files["/a.bin"] = CONTENT
     told: list[tuple[int, int | None]] = []
     path = tmp_path / "deep/a.bin"
-    found = download(f"{site.address}/a.bin", path, checksum, lambda have, whole: told.append((have, whole)))
-    assert found == SHA256
+    download(f"{site.address}/a.bin", path, checksum, lambda have, whole: told.append((have, whole)))
     assert path.read_bytes() == CONTENT
     assert [path.name for path in path.parent.iterdir()] == ["a.bin"]
     assert told[-1] == (256_000, 256_000)
@@ -43,7 +42,7 @@ def test_a_cut_connection_is_continued(site: Any, tmp_path: Path) -> None:
 
 def test_without_a_length_a_cut_is_noticed_by_the_missing_end(site: Any, tmp_path: Path) -> None:
     site.files["/a.bin"], site.cuts, site.chunked = CONTENT, 2, True
-    assert download(f"{site.address}/a.bin", tmp_path / "a.bin", None, quiet) == SHA256
+    download(f"{site.address}/a.bin", tmp_path / "a.bin", SHA256, quiet)
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
     starts = [int(wanted.strip("bytes=-")) for _, wanted in site.asked[1:]]
     assert 120_000 < starts[0] < starts[1] < 200_000  # half of what is sent, of which a few bytes are the chunks' own
@@ -79,7 +78,8 @@ def test_a_whole_partial_file_is_used(site: Any, tmp_path: Path) -> None:
 def test_a_wrong_checksum_leaves_nothing(site: Any, tmp_path: Path) -> None:
     site.files["/a.bin"] = CONTENT[:-1] + b"x"
     with pytest.raises(
-        InputError, match=f"its md5 is [0-9a-f]{{32}} instead of {MD5[4:]}; the downloaded file is deleted"
+        InputError,
+        match=f"its md5 is [0-9a-f]{{32}} instead of {MD5[4:]}; the downloaded file is deleted; try again, or ",
     ):
         download(f"{site.address}/a.bin", tmp_path / "a.bin", MD5, quiet)
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".validator"] == []
@@ -122,7 +122,7 @@ def test_a_full_disk_is_one_line_and_the_next_command_continues(site: Any, tmp_p
 
 def test_another_range_than_the_requested_one_is_not_appended(site: Any, tmp_path: Path) -> None:
     site.files["/a.bin"], site.cuts, site.wrong_range = CONTENT, 1, True
-    assert download(f"{site.address}/a.bin", tmp_path / "a.bin", None, quiet) == SHA256
+    download(f"{site.address}/a.bin", tmp_path / "a.bin", SHA256, quiet)
     assert [wanted for _, wanted in site.asked] == [None, "bytes=128000-", None]
 
 

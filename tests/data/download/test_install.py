@@ -20,13 +20,13 @@ from PIL import Image
 
 from fedrun.cli import data
 from fedrun.cli.entrypoint import exit_status
-from fedrun.data.datasets.cache import locked
 from fedrun.data.datasets.femnist import Femnist
 from fedrun.data.datasets.sent140 import Sent140
 from fedrun.data.download import install
 from fedrun.data.download.catalogue import DatasetFiles, RemoteFile, catalogue, published
 from fedrun.data.download.install import STAGING, Reporter, download_dataset
 from fedrun.system.errors import InputError
+from fedrun.system.folder_lock import locked
 
 TWEET = '"4","1","Mon","NO_QUERY","ann","good"\n'
 
@@ -62,7 +62,7 @@ def command(*arguments: str | Path) -> int:
 
 
 def test_an_archive_becomes_what_the_loader_reads(site: Any, tmp_path: Path) -> None:
-    site.files["/trainingandtestdata.zip"] = content = tweets()
+    site.files["/trainingandtestdata.zip"] = tweets()
     assert command("sent140", "--data-dir", tmp_path, "--url", site.address) == 0
     assert [path.name for path in (tmp_path / "sent140/train").iterdir()] == [
         "training.1600000.processed.noemoticon.csv"
@@ -77,21 +77,17 @@ def test_an_archive_becomes_what_the_loader_reads(site: Any, tmp_path: Path) -> 
         dimension=2,
     )
     assert recipe.load().inputs.tolist() == [[3.0, 4.0]]
-    # A checksum that nobody has published is recorded; there is nothing else left aside.
-    record = json.loads((tmp_path / STAGING / "checksums.json").read_text())
-    sha256 = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    assert record == {"sent140/train/trainingandtestdata.zip": sha256}
-    assert [path.name for path in (tmp_path / STAGING).iterdir()] == ["checksums.json"]
+    assert [*(tmp_path / STAGING).iterdir()] == []
     assert command("sent140", "--data-dir", tmp_path, "--url", "http://127.0.0.1:9") == 0  # is there: nothing to ask
 
 
-def test_a_recorded_checksum_is_verified(site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    site.files["/trainingandtestdata.zip"] = tweets()
-    assert command("sent140", "--data-dir", tmp_path, "--url", site.address) == 0
-    (tmp_path / "sent140/train/training.1600000.processed.noemoticon.csv").unlink()
-    site.files["/trainingandtestdata.zip"] = tweets(TWEET.replace("good", "evil"))
-    assert command("sent140", "--data-dir", tmp_path, "--url", site.address) == 2
-    assert "its sha256 is " in capsys.readouterr().err
+def test_a_republished_file_without_a_published_checksum_is_fetched(site: Any, tmp_path: Path) -> None:
+    file = tmp_path / "sent140/train/training.1600000.processed.noemoticon.csv"
+    for text in (TWEET, TWEET.replace("good", "evil")):
+        site.files["/trainingandtestdata.zip"] = tweets(text)
+        assert command("sent140", "--data-dir", tmp_path, "--url", site.address) == 0
+        assert file.read_text() == text
+        file.unlink()
 
 
 def test_parquet_from_the_hub(site: Any, tmp_path: Path) -> None:
@@ -151,17 +147,34 @@ def test_wrong_checksums_hostile_archives_and_other_mirrors(
         archive.writestr("good", b"x")
         archive.writestr("../../../evil", b"x")
     site.files["/evil.zip"] = content.getvalue()
-    evil = DatasetFiles("", "", 0, ("good",), published(RemoteFile((f"{site.address}/evil.zip",), ".", unpack="")))
-    with pytest.raises(InputError, match="leads out of its folder"):
-        download_dataset("evil", evil, tmp_path, None, QUIET)
-    assert not (tmp_path / "good").exists()
-    assert not any(path.name == "evil" and path.is_file() for path in tmp_path.parent.rglob("evil"))
+    evil = DatasetFiles("", "", 0, ("e/good",), published(RemoteFile((f"{site.address}/evil.zip",), "e", unpack="")))
+    download_dataset("evil", evil, tmp_path, None, QUIET)
+    assert [path for path in tmp_path.rglob("evil") if path.is_file()] == [tmp_path / "e/evil"]
 
     urls = (f"{site.address}/gone.bin", f"{site.address}/a.bin")
     mirrored = DatasetFiles("", "", 0, ("b.bin",), published(RemoteFile(urls, "b.bin")))
     download_dataset("mirrored", mirrored, tmp_path, None, QUIET)
     assert (tmp_path / "b.bin").read_bytes() == b"content"
     assert "gone.bin: 404" in caplog.text
+
+
+def test_a_mirror_with_a_wrong_file_or_cut_connections_does_not_block_the_next(
+    site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.files |= {"/wrong.bin": b"a page", "/a.bin": b"content"}
+    checksum = f"md5:{hashlib.md5(b'content').hexdigest()}"
+    urls = (f"{site.address}/wrong.bin", f"{site.address}/a.bin")
+    mirrored = DatasetFiles("", "", 0, ("a.bin",), published(RemoteFile(urls, "a.bin", checksum)))
+    download_dataset("mirrored", mirrored, tmp_path, None, QUIET)
+    assert (tmp_path / "a.bin").read_bytes() == b"content"
+    assert "wrong.bin: its md5 is " in caplog.text
+
+    site.files["/cut.bin"], site.cuts = b"content", 3
+    urls = (f"{site.address}/cut.bin", f"{site.address}/a.bin")
+    cut = DatasetFiles("", "", 0, ("b.bin",), published(RemoteFile(urls, "b.bin", checksum)))
+    download_dataset("cut", cut, tmp_path, None, QUIET)
+    assert (tmp_path / "b.bin").read_bytes() == b"content"
+    assert "cut.bin: the connection was cut" in caplog.text
 
 
 def test_from_files_that_are_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,6 +196,24 @@ def test_from_files_that_are_here(tmp_path: Path, capsys: pytest.CaptureFixture[
     capsys.readouterr()
     assert command("cifar10", "--data-dir", tmp_path / "4", "--from", here) == 2
     assert "cifar-10-python.tar.gz: its md5 is " in capsys.readouterr().err
+
+
+def test_a_source_of_a_dataset_that_exists_is_said_to_be_unused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "here.zip"
+    here.write_bytes(tweets())
+    fetching = ("sent140", "--data-dir", tmp_path)
+    assert command(*fetching, "--from", here) == 0
+    capsys.readouterr()
+    assert command(*fetching) == 0
+    assert capsys.readouterr().out == f"sent140 is in {tmp_path}\n"
+    assert command(*fetching, "--from", here, "--url", "http://127.0.0.1:9") == 0
+    unused = f"--from {here} and --url http://127.0.0.1:9"
+    said = f"sent140 is in {tmp_path}; {unused} not used: to replace the files, delete them first\n"
+    assert capsys.readouterr().out == said
+    assert command(*fetching, "--from", "/nowhere") == 2
+    assert capsys.readouterr().err == "fedrun-data: --from /nowhere: no such file or folder\n"
 
 
 def test_tables_are_no_files_of_a_dataset_that_is_not_published_as_tables(
@@ -265,6 +296,24 @@ def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCa
     assert (tmp_path / "a.bin").read_bytes() == b"content"
 
 
+def test_what_another_process_has_fetched_is_not_fetched_again(
+    site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.files["/a.zip"] = tweets()
+    archive = RemoteFile((f"{site.address}/a.zip",), ".", unpack="training.")
+    entry = DatasetFiles("", "", 0, ("training.*",), published(archive))
+    (tmp_path / STAGING).mkdir()
+    second = threading.Thread(target=download_dataset, args=("a", entry, tmp_path, None, QUIET))
+    with caplog.at_level(logging.INFO), locked(tmp_path / STAGING):
+        second.start()
+        while "waiting for another process" not in caplog.text:
+            time.sleep(0.01)
+        (tmp_path / "training.csv").touch()
+    second.join(timeout=10)
+    assert site.asked == []
+    assert not (tmp_path / STAGING / "a").exists()
+
+
 @pytest.mark.parametrize("name", catalogue())
 def test_offline_every_dataset_says_which_file_goes_where(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
@@ -273,7 +322,7 @@ def test_offline_every_dataset_says_which_file_goes_where(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert all(str(tmp_path / pattern) in said for pattern in catalogue()[name].required)
-    assert f"fedrun-data {name} --from FOLDER" in said
+    assert f"fedrun-data {name} --data-dir {tmp_path} --from FOLDER" in said
 
 
 def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -378,18 +427,17 @@ def test_files_that_were_taken_in_part(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_rejected_archive_leaves_nothing_behind(
     site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its name is in it twice. The next command downloads it again, and finds another one."""
+    """The name of a file in it is also a folder's. The next command downloads it again, and finds another one."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("training.1.csv", TWEET)
         archive.writestr("training.2.csv", TWEET)
-        with pytest.warns(UserWarning, match="Duplicate name"):
-            archive.writestr("training.1.csv", TWEET)
+        archive.writestr("training.2.csv/a", TWEET)
     site.files["/trainingandtestdata.zip"] = content.getvalue()
     fetching = ("sent140", "--data-dir", tmp_path, "--url", site.address)
     assert command(*fetching) == 2
-    assert "trainingandtestdata.zip has 'training.1.csv' twice" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["checksums.json"]
+    assert "trainingandtestdata.zip cannot be unpacked: " in capsys.readouterr().err
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
     site.files["/trainingandtestdata.zip"] = tweets()
     assert command(*fetching) == 0
 
@@ -397,4 +445,4 @@ def test_a_rejected_archive_leaves_nothing_behind(
     mine.write_bytes(content.getvalue())
     assert command("sent140", "--data-dir", tmp_path / "other", "--from", mine) == 2
     assert mine.exists()
-    assert not [path for path in (tmp_path / "other").rglob("*") if path.is_file() and path.name != ".lock"]
+    assert not [path for path in (tmp_path / "other").rglob("*") if path.is_file()]

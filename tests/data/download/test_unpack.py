@@ -7,6 +7,7 @@ import random
 import shutil
 import tarfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,36 +50,43 @@ def test_all_or_a_part(tmp_path: Path, target: Path, make: object) -> None:
     archive = make(tmp_path / "archive", FILES)  # type: ignore[operator]
     assert sorted(map(str, unpack(archive, target, ""))) == sorted(FILES)
     assert found(target) == FILES
-    assert [str(path) for path in unpack(archive, tmp_path / "part", "top/deep/")] == ["b.txt"]
-    assert found(tmp_path / "part") == {"b.txt": b"two" * 1000}
+    assert [*map(str, unpack(archive, tmp_path / "part", "top/deep/"))] == ["b.txt"]
+    assert found(tmp_path / "part") == {"top/deep/b.txt": b"two" * 1000}
 
 
-@pytest.mark.parametrize("name", ["../evil", "top/../../evil", "/evil", "C:evil", "top\\..\\..\\evil"])
+@pytest.mark.parametrize("name", ["../evil", "top/../../evil", "/evil", "//evil", "C:evil", "top\\..\\..\\evil", ".."])
 @pytest.mark.parametrize("make", [zipped, tarred])
-def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, target: Path, make: object, name: str) -> None:
+def test_names_that_lead_elsewhere_write_nothing_there(tmp_path: Path, target: Path, make: object, name: str) -> None:
+    """They are refused, or made names in the folder."""
     archive = make(tmp_path / "archive", {name: b"x"})  # type: ignore[operator]
-    with pytest.raises(InputError, match="leads out of its folder"):
-        unpack(archive, target, "")
-    assert found(tmp_path).keys() == {"archive"}
+    with suppress(InputError):
+        assert all(path.is_relative_to(target) for path in unpack(archive, target, "").values())
+    assert all(path.is_relative_to(target) or path == archive for path in tmp_path.rglob("*"))
+    assert not Path("/evil").exists()
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
 def test_links_and_devices_in_tar_are_refused(tmp_path: Path, target: Path, kind: bytes) -> None:
-    with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        member = tarfile.TarInfo("link")
-        member.type, member.linkname = kind, "/etc/passwd"
-        archive.addfile(member)
-    with pytest.raises(InputError, match="'link' is a link or a device"):
-        unpack(tmp_path / "a.tar", target, "")
+    """Also those that stay in the folder: a chain of them could lead out of it."""
+    for where in ("/etc/passwd", "a"):
+        with tarfile.open(tmp_path / "a.tar", "w") as archive:
+            archive.addfile(tarfile.TarInfo("a"), io.BytesIO())
+            member = tarfile.TarInfo("link")
+            member.type, member.linkname = kind, where
+            archive.addfile(member)
+        with pytest.raises(InputError, match="a.tar cannot be unpacked: 'link' is a special file; nothing of this"):
+            unpack(tmp_path / "a.tar", target, "")
+        assert not target.exists()
 
 
-def test_links_in_zip_are_refused(tmp_path: Path, target: Path) -> None:
+def test_a_link_in_zip_becomes_a_file(tmp_path: Path, target: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         member = zipfile.ZipInfo("link")
         member.external_attr = 0o120777 << 16
         archive.writestr(member, "/etc/passwd")
-    with pytest.raises(InputError, match="'link' is a link or a device"):
-        unpack(tmp_path / "a.zip", target, "")
+    unpack(tmp_path / "a.zip", target, "")
+    assert not (target / "link").is_symlink()
+    assert (target / "link").read_text() == "/etc/passwd"
 
 
 @pytest.mark.parametrize("make", [zipped, tarred])
@@ -87,7 +95,7 @@ def test_damaged_archives_are_refused(tmp_path: Path, target: Path, make: object
     content = bytearray(archive.read_bytes())
     for damage in (content[: len(content) // 2], content[:40] + b"\0\1\2\3" * 10 + content[80:], b"", b"text"):
         archive.write_bytes(damage)
-        with pytest.raises(InputError, match="is damaged|is not a zip or tar archive") as refusal:
+        with pytest.raises(InputError, match="cannot be unpacked") as refusal:
             unpack(archive, target, "")
         assert "\n" not in str(refusal.value)
 
@@ -99,7 +107,7 @@ def test_a_flipped_bit_in_a_tars_content(tmp_path: Path, target: Path, mode: str
     content = bytearray(archive.read_bytes())
     content[len(content) // 2] ^= 1
     archive.write_bytes(content)
-    with pytest.raises(InputError, match="is damaged|is not a zip or tar archive"):
+    with pytest.raises(InputError, match="cannot be unpacked"):
         unpack(archive, target, "")
     assert not target.exists()
 
@@ -109,17 +117,14 @@ def test_an_archive_without_the_wanted_files_is_refused(tmp_path: Path, target: 
         unpack(zipped(tmp_path / "archive", FILES), target, "other/")
 
 
-TWICE: list[list[str]] = [["b", "a", "a"], ["b", "a", "./a"], ["a", "a/b"], ["a/b", "a"]]
-
-
-@pytest.mark.parametrize("names", TWICE)
-def test_a_name_that_comes_twice_is_rejected_and_nothing_remains(
+@pytest.mark.parametrize("names", [["a", "a/b"], ["a/b", "a"]])
+def test_a_file_that_is_also_a_folder_is_rejected_and_nothing_remains(
     tmp_path: Path, target: Path, names: list[str]
 ) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         for name in names:
             archive.addfile(tarfile.TarInfo(name), io.BytesIO())
-    with pytest.raises(InputError, match=r"a\.tar has 'a(/b)?' twice; nothing of this archive is used"):
+    with pytest.raises(InputError, match="a.tar cannot be unpacked: .*; nothing of this archive is used"):
         unpack(tmp_path / "a.tar", target, "")
     assert not target.exists()
 

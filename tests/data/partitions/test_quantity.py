@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedrun.data.partitions import quantity_dirichlet
-from fedrun.data.partitions.lognormal_sizes import lognormal_sizes
+from fedrun.data.partitions.index_groups import lognormal_sizes
 from fedrun.data.partitions.quantity_dirichlet import QuantityDirichlet
 from fedrun.data.partitions.quantity_lognormal import QuantityLognormal
 from fedrun.system.errors import InputError
@@ -63,7 +63,7 @@ def test_lognormal_sizes_by_hand():
             return np.log([1.0, 2.0, 4.0])
 
     # 1 : 2 : 4 of 100 is 14.28.., 28.57.., 57.14..; rounded down 14, 28, 57; the one left over goes to the first
-    assert lognormal_sizes(100, 3, 0.3, Given(), "test").tolist() == [15, 28, 57]
+    assert lognormal_sizes(100, 3, 0.3, Given()).tolist() == [15, 28, 57]
 
 
 def test_the_spread_of_lognormal_sizes(make_dataset):
@@ -83,5 +83,5 @@ def test_sigma_zero_is_equal_sizes_within_one(make_dataset):
 
 
 def test_a_spread_that_leaves_clients_without_samples_is_refused(make_dataset):
-    with pytest.raises(InputError, match="sigma=50 leaves [0-9]+ of clients=10 without a sample of 20"):
+    with pytest.raises(InputError, match="sigma=50 leaves [0-9]+ of partition.clients=10 without a sample of 20"):
         QuantityLognormal(clients=10, sigma=50.0, seed=0).split(make_dataset([0] * 21, 20), 0)

@@ -48,6 +48,11 @@ class Loss(Classification):
 
 
 @dataclass(frozen=True)
+class Evaluated(Classification):
+    measures: ClassVar[tuple[str, ...]] = ("evaluated", "f1_of_all")
+
+
+@dataclass(frozen=True)
 class None_(Classification):  # noqa: N801
     measures: ClassVar[tuple[str, ...]] = ()
 
@@ -58,6 +63,12 @@ class Wide(Classification):
         return (outputs, 7)
 
 
+ALLOWED = (
+    "allowed: different names without a slash, other than loss, evaluated, attack_success, and not ending in "
+    "_estimate, _of_participants, _of_all"
+)
+
+
 @pytest.mark.parametrize(
     ("task", "message"),
     [
@@ -65,8 +76,9 @@ class Wide(Classification):
         (PerClass(), "PerClass.scores: returned float32 [2, 3] for 2 samples; allowed: a number for each"),
         (Three(), "Three.weights: returned float32 [3] for 2 samples; allowed: a number for each"),
         (Fewer(), "Fewer.metrics: returned accuracy; allowed: the metrics of its measures, accuracy, f1, mcc"),
-        (Loss(), "Loss.measures: accuracy, loss; allowed: different names without a slash, other than loss"),
-        (None_(), "None_.measures: none; allowed: different names without a slash, other than loss"),
+        (Loss(), f"Loss.measures: accuracy, loss; {ALLOWED}"),
+        (Evaluated(), f"Evaluated.measures: evaluated, f1_of_all; {ALLOWED}"),
+        (None_(), f"None_.measures: none; {ALLOWED}"),
         (
             Wide(),
             "Wide: rejects outputs float32 [2, 3, 7], as its output_shape says, with targets int64 [2] (RuntimeError: ",

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from fedrun.report.papers.agreement import Comparison, compared, overview, remarks, same_order
+from fedrun.report.papers.agreement import ComparedCell, compared_cells, overview, remarks, same_order
 
 SECTION = """\
 ## FedConcat, table 1. Accuracy
@@ -35,8 +35,8 @@ A note with a | in it.
 """
 
 
-def comparison(paper: str, ours: str, deviation: str, strategy: str = "", *place: str) -> Comparison:
-    return Comparison(Decimal(paper), Decimal(ours), Decimal(deviation), strategy, place)
+def comparison(paper: str, ours: str, deviation: str, strategy: str = "", *place: str) -> ComparedCell:
+    return ComparedCell(Decimal(paper), Decimal(ours), Decimal(deviation), strategy, place)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_verdicts(paper: str, ours: str, deviation: str, verdict: str) -> None:
 def test_cells_are_compared_where_a_difference_is_printed() -> None:
     """The larger deviation counts. Dashes are cells without the paper's number, without ours, or of a stand-in."""
     two_labels = ("1", "two labels: difference")
-    assert list(compared(SECTION)) == [
+    assert list(compared_cells(SECTION)) == [
         comparison("79.0", "82.6", "4.7", "fedavg", *two_labels),
         comparison("80.0", "77.0", "0.5", "fedprox", *two_labels),
         comparison("80.0", "90.0", "0.0", "moon", *two_labels),
@@ -81,8 +81,8 @@ def test_the_order_of_a_papers_method_and_a_baseline_in_the_same_column() -> Non
 """
     # Rounds: fewer than FedAvg in both; fewer than FedProx in the paper only. Accuracy: fedumf and FedAvg are equal in
     # the paper; fedumf_x is above FedAvg in the paper and equal here. The loss has no baseline.
-    assert same_order(compared(text), "fedumf") == [True, False, False]
-    assert same_order(compared(text), "maxfl") == []
+    assert same_order(compared_cells(text), "fedumf") == [True, False, False]
+    assert same_order(compared_cells(text), "maxfl") == []
 
 
 def test_a_row_for_each_papers_table_and_none_for_other_experiments() -> None:

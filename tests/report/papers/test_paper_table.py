@@ -91,13 +91,15 @@ def test_fewer_rounds_are_reported_and_stand_in_for_nothing(folders):
 
 def test_runs_that_deviate_count_and_are_reported(folders):
     config = job_config([*SMOKE, "strategy=fedavg"])
-    for seed in (0, 1):
-        folders.write(seed, rows(0.1, 0.8), config=config, changes={"local.lr": 0.3, "dataset.data_dir": "elsewhere"})
+    for seed, more in ((0, {}), (1, {"local.momentum": 0.5})):
+        changes = {"local.lr": 0.3, "dataset.data_dir": "elsewhere", **more}
+        folders.write(seed, rows(0.1, 0.8), config=config, changes=changes)
     config = job_config([*SMOKE, "strategy=krum"])
     folders.write(0, rows(0.1, 0.8), strategy="krum", config=config)
     (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
     assert by_strategy(table)["fedavg"][1] == "1.0 ± 0.0"
     assert "Different from the experiment: local.lr=0.3 where the experiment has 0.1 (2 runs)." in table.above
+    assert "Different from the experiment: local.momentum=0.5 where the experiment has 0.0 (1 run)." in table.above
     assert table.above[-1].startswith(
         "Left out because they belong to no cell of this table: 1 run of this sweep, such as "
     )
@@ -212,6 +214,15 @@ def test_another_class_or_null_is_a_difference_not_an_unknown_key(folders):
         "strategy.kernel.degree",
         "rounds",
     }
+
+
+def test_a_run_belongs_to_its_cell_after_its_classes_module_has_moved(folders):
+    cells = [{"model._target_": f"fedrun.models.mlp.{name}", "model.new": 1} for name in ("MLP", "Mnist2NN")]
+    folders.write(0, rows(0.1), changes={"model": {"_target_": "fedrun.models.earlier.Mnist2NN"}})
+    (run,) = found(folders)
+    configs = {number: {**leaves(run.config), **cell} for number, cell in enumerate(cells)}
+    matched = match(configs, [run])
+    assert (matched.runs[1], matched.deviations, matched.not_compared) == ((run,), (), ("model.new",))
 
 
 def test_a_partial_table_says_what_is_missing(folders):

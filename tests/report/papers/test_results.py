@@ -27,6 +27,21 @@ def test_every_table_that_has_runs(folders):
     assert set(titles) == {"TurboSVM-FL, table 2", "TurboSVM-FL, table 3"}  # table 3 is read off the same runs
 
 
+def test_only_the_table_whose_runs_these_are_ranks_them(folders):
+    """Tables 2 and 3 are read off the same runs, those of table 2."""
+    for strategy, final in {"fedavg": 0.5, "turbosvm": 0.6, "median": 0.7}.items():
+        for seed in (0, 1):
+            chosen = ("dataset=femnist", f"strategy={strategy}", f"seed={seed}")
+            config = job_config(["experiment=turbosvm/table2", "scale=small", *chosen])
+            folders.write(seed, rows(0.1, final + seed / 100), strategy=strategy, dataset="femnist", config=config)
+    ranked = [
+        section.name
+        for section in sections(found(folders))
+        if any(table.title.startswith("Ranks by ") for table in section.tables)
+    ]
+    assert ranked == ["turbosvm/table2/small"]
+
+
 def test_tables_that_share_runs_but_have_none_of_their_own_are_left_out(folders):
     """FedConcat's tables 4, 5, 10 and 14 look for theirs among those of table 1; a search is no result."""
     overrides = ["experiment=fedconcat/table1", "dataset=fmnist", "hparams=fedconcat_c3", "strategy=fedprox"]

@@ -13,12 +13,12 @@ from fedrun.experiment.experiment import build_experiment
 from fedrun.report.papers.cell_jobs import cell_configs, compatible, composed_job, has, meets, override_values
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.table_reading import (
-    Opened,
     OutOfReach,
     RoundOf,
     RoundsTo,
     SpeedUp,
     TableReading,
+    UnknownParameter,
     ValueAt,
     described,
     load,
@@ -47,7 +47,7 @@ def test_a_table_knows_every_cell(name):
                 assert len(reading.reference(cell, read, table)) == 2
     places = {key for cell in table for key in cell.coordinates}
     assert {*reading.columns, *reading.blocks} <= places
-    for entry in (*reading.out_of_reach, *reading.opened):
+    for entry in (*reading.out_of_reach, *reading.unknown_parameters):
         assert any(entry.holds(cell.coordinates) for cell in table)
 
 
@@ -213,7 +213,9 @@ def test_what_a_job_has():
 
 
 def test_what_the_paper_leaves_open_has_a_cell_for_each_value():
-    reading = small_table(opened=(Opened(where={"model": ("cnn",)}, coordinate="mu", values=("1", "2")),))
+    reading = small_table(
+        unknown_parameters=(UnknownParameter(where={"model": ("cnn",)}, coordinate="mu", values=("1", "2")),)
+    )
     paper = [cell.coordinates for cell in small_table().cells()]
     ours = [cell.coordinates for cell in reading.cells()]
     assert ours == [

@@ -6,16 +6,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from fedrun.data.targets import Target
-from fedrun.runs.display.curves import (
-    add_legend,
-    curve,
-    explain_dashes,
-    mark_targets,
-    plot_curves,
-    plot_metric,
-    spent,
-)
-from fedrun.system.errors import InputError
+from fedrun.runs.display import curves
+from fedrun.runs.display.curves import add_legend, curve, explain_dashes, mark_targets, plot_curves, spent
 
 
 def rows(**values):
@@ -94,6 +86,14 @@ def test_the_colours_of_both_runs_and_no_more_are_on_the_paper(tmp_path):
     assert green not in pixels
 
 
+def test_the_legend_names_what_any_panel_shows(tmp_path, monkeypatch):
+    """Once each: b has no curve in the first panel, and a has two lines in the second one."""
+    figures = []
+    monkeypatch.setattr(curves, "save_figure", lambda figure, path, dpi: figures.append(figure))
+    plot_curves({"a": [[row(0)]], "b": [[{"round": 0, "train/loss": 1.0}]]}, tmp_path / "curves.png", ())
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["a", "b"]
+
+
 def test_solid_lines_are_named_for_what_was_evaluated():
     def named(*parts):
         axes = Figure().add_subplot()
@@ -147,13 +147,8 @@ def test_a_curve_against_a_cost_stands_at_the_seeds_mean_cost():
     assert curve(seeds, "test/f1", "seconds").x[1] == 2.0
 
 
-def test_no_curve_against_what_was_not_recorded(tmp_path):
-    runs = {"a": [[{"round": 0, "test/f1": 0.5}]]}
-    assert curve(runs["a"], "test/f1", "params") is None
-    with pytest.raises(InputError, match=r"^test/f1 against params: no run has both in any round$"):
-        plot_metric(runs, tmp_path / "c.png", "test/f1", "params", ())
-    plot_metric(runs, tmp_path / "c.png", "test/f1", "rounds", (Target.of(0.5),))
-    assert (tmp_path / "c.png").stat().st_size > 0
+def test_no_curve_against_what_was_not_recorded():
+    assert curve([[{"round": 0, "test/f1": 0.5}]], "test/f1", "params") is None
 
 
 def test_the_name_of_a_target_at_the_top_is_below_its_line():
@@ -175,8 +170,9 @@ def test_the_name_of_a_target_at_the_top_is_below_its_line():
 )
 def test_a_legend_has_as_many_columns_as_fit_and_the_figure_grows_by_its_lines(labels, columns, lines):
     figure = Figure(figsize=(7.8, 4.0), layout="constrained")
-    handles = [figure.add_subplot().plot([0, 1])[0] for _ in labels]
-    add_legend(figure, handles, labels)
+    for label in labels:
+        figure.add_subplot().plot([0, 1], label=label)
+    add_legend(figure)
     assert figure.legends[0]._ncols == columns
     assert figure.get_size_inches() == pytest.approx((7.8, 4.0 + 0.2 * (lines - 1)))
     written = [text.get_text() for text in figure.legends[0].get_texts()]

@@ -9,8 +9,10 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
+from fedrun.data.targets import Target
 from fedrun.runs.display import panels
 from fedrun.runs.display.panels import Line, Published, plot_panels
+from fedrun.system.errors import InputError
 
 from ...helpers.run_folders import rows
 
@@ -18,8 +20,9 @@ from ...helpers.run_folders import rows
 def drawn(monkeypatch: pytest.MonkeyPatch, against: panels.Against, published: tuple[Published, ...]) -> Figure:
     figures: list[Figure] = []
     monkeypatch.setattr(panels, "save_figure", lambda figure, path, dpi: figures.append(figure))
+    targets = (Target.of(0.5), Target.of("test/f1:0.7"))
     lines = {"fedavg": Line([rows(0.1, 0.8)], published), "fedprox": Line([rows(0.2, 0.7)])}
-    plot_panels({("test/accuracy", "accuracy"): lines}, Path("unused.png"), against, "title", "caption")
+    plot_panels({("test/accuracy", "accuracy"): lines}, Path("unused.png"), against, "title", targets)
     return figures[0]
 
 
@@ -46,3 +49,13 @@ def test_no_stars(monkeypatch: pytest.MonkeyPatch, against: panels.Against, publ
     figure = drawn(monkeypatch, against, published)
     assert not stars(figure)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "fedprox"]
+
+
+def test_only_targets_of_its_metric_are_marked_in_a_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [text.get_text() for text in drawn(monkeypatch, "rounds", ()).axes[0].texts] == ["50 %"]
+
+
+def test_nothing_to_draw() -> None:
+    lines = {"a": Line([[{"round": 0, "test/f1": 0.5}]])}
+    with pytest.raises(InputError, match=r"^test/f1 against params: no run has both in any round$"):
+        plot_panels({("test/f1", "F1"): lines}, Path("unused.png"), "params")

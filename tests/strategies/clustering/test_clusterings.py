@@ -269,7 +269,7 @@ def test_ifcas_equal_models_are_chosen_by_chance(simulation, work):
     half = option("strategy/clustering", "ifca", clusters=2, same_init=True)
     empty, cohort = torch.zeros(6, 2, dtype=torch.float64), torch.arange(6)
     draws = [half.assign(replace(work, seed=seed), round_of(0, cohort, [model, model], empty)) for seed in range(40)]
-    assert all(draw.membership.sum(1).tolist() == [1] * 6 for draw in draws)
+    assert all(draw.membership.sum(1).tolist() == [1] * 6 and draw.forward_passes is None for draw in draws)
     assert 0.35 < sum(draw.membership[:, 0].mean().item() for draw in draws) / len(draws) < 0.65  # 4.6 deviations
     models = random_models(simulation, 2)
     later = half.assign(work, round_of(1, cohort, models, empty))

@@ -198,7 +198,7 @@ def test_the_ratio_of_bytes():
 def test_a_model_that_is_its_head_travels_in_full(compressor):
     whole = replace(compressor, skip="head")
     sent = whole.send({"model": V.clone()}, Sender(0, 0, 0, {}, {}, {"model": Shape((5,), 5)}))
-    assert sent.displacements["model"].tolist() == V.tolist()
+    assert sent.vectors["model"].tolist() == V.tolist()
     assert sent.measures == {"compress/error": 0.0, "compress/ratio": 1.0}
     assert whole.upload_bytes(Shape((5,), 5)) == 4 * 5
 
@@ -226,7 +226,7 @@ def test_tensors_of_3_and_2_entries(compressor, scope, skip, expected, size):
     """V = (4, -3, 2), (-1, 0.5); the second tensor is the head."""
     scoped, shape = replace(compressor, scope=scope, skip=skip), Shape((3, 2), 2)
     sent = scoped.send({"model": V.clone()}, Sender(0, 0, 0, {}, {}, {"model": shape}))
-    assert sent.displacements["model"].tolist() == pytest.approx(expected)
+    assert sent.vectors["model"].tolist() == pytest.approx(expected)
     assert scoped.upload_bytes(shape) == size
     assert sent.measures["compress/ratio"] == pytest.approx(20 / size)
 
@@ -236,9 +236,7 @@ def test_stochastic_levels_are_those_of_each_tensor():
     scoped, shape = quantize("qsgd", 1, scope="tensor"), Shape((2, 3), 0)
     vector, seen = torch.tensor([3.0, 4.0, 0.0, 0.0, 0.2]), torch.zeros(5)
     for round in range(2000):
-        sent = scoped.send({"model": vector.clone()}, Sender(0, round, 0, {}, {}, {"model": shape})).displacements[
-            "model"
-        ]
+        sent = scoped.send({"model": vector.clone()}, Sender(0, round, 0, {}, {}, {"model": shape})).vectors["model"]
         assert set(sent[:2].tolist()) <= {0.0, 5.0}
         assert sent[2:].tolist() == pytest.approx([0, 0, 0.2])
         seen += sent
@@ -254,4 +252,4 @@ def test_a_rule_that_returns_its_argument(memory):
     whole = Identity(fraction=1.0, indices="auto", memory=memory, memory_decay=1.0, skip="none", down="none")
     state = {"compression error of model": torch.zeros(5)}
     sent = whole.send({"model": V.clone()}, Sender(0, 0, 0, {}, state, {"model": Shape((5,), 0)}))
-    assert sent.displacements["model"].tolist() == V.tolist()
+    assert sent.vectors["model"].tolist() == V.tolist()
