@@ -7,18 +7,19 @@ import math
 import os
 import sys
 import traceback
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from fedrun.config.overrides import completed, reject_contradiction, typed
-from fedrun.config.suggestions import likely_flag
+from fedrun.cli.entrypoint import OneLineParser, reject
+from fedrun.config.overrides import reject_contradiction, with_implied, without_implied
 from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.system.closed_output import ignore_closed_output
-from fedrun.system.errors import BAD_INPUT, InputError, RunError, foreseen, one_line
+from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, expected_error, one_line
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import stop_behind
 from fedrun.system.version import __version__
@@ -73,7 +74,8 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
-    parser.error = partial(reject, usage=parser.format_usage())  # type: ignore[method-assign]  # Hydra makes this parser
+    usage = f"--help --version --explain --why {parser.format_usage()}"  # the flags that Hydra's parser does not know
+    parser.error = partial(reject, name="fedrun", usage=usage)  # type: ignore[method-assign]  # Hydra makes this parser
     options = parser.parse_args(arguments)
     for option in ("config_name", "config_path", "experimental_rerun"):
         if getattr(options, option) is not None:
@@ -90,13 +92,13 @@ def _answer(arguments: Sequence[str]) -> str | None:
     Raises:
         InputError: there is no such key or folder, or the configuration cannot be composed.
     """
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = OneLineParser(prog="fedrun", add_help=False, allow_abbrev=False)
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--version", action="store_true")
     parser.add_argument("--explain", metavar="KEY", action="append", default=[])
     parser.add_argument("--why", metavar="KEY", action="append", default=[])
     parser.add_argument("--config-dir", "-cd")
-    parser.error = reject  # type: ignore[method-assign]  # as for Hydra's parser above
+    parser.add_argument("--cfg", "-c")  # without it, argparse would take -c for -cd
     options, others = parser.parse_known_args(arguments)
     if options.version:  # Hydra would print its own
         return f"fedrun {__version__}"
@@ -109,8 +111,9 @@ def _answer(arguments: Sequence[str]) -> str | None:
         from fedrun.cli.help import help_text
 
         return help_text(folder)
-    if flags := [argument for argument in others if argument.startswith("-")]:
-        raise InputError(f"{flags[0]}: allowed: without --why and --explain")
+    flags = [argument for argument in others if argument.startswith("-")] + ["--cfg"] * (options.cfg is not None)
+    if flags:
+        raise InputError(f"{flags[0]}: cannot be combined with --why or --explain")
     overrides = [word for word in others if "=" in word or word.startswith("~")]
     (options.explain or options.why).extend(word for word in others if word not in overrides)
     answers = []
@@ -120,28 +123,12 @@ def _answer(arguments: Sequence[str]) -> str | None:
 
         answers += [explain_key(key, Experiment, folder) for key in options.explain]
     if options.why:
+        from fedrun.config.composition_errors import composing
         from fedrun.config.sources import why
 
-        answers += [why(key, overrides, folder) for key in options.why]
+        with composing(overrides, folder):
+            answers += [why(key, overrides, folder) for key in options.why]
     return "\n\n".join(answers)
-
-
-OWN_FLAGS = "--help --version --explain --why"
-"""The flags that Hydra's parser does not know."""
-
-
-def reject(message: str, usage: str = "") -> NoReturn:
-    """Reject an option in one line; argparse would print several.
-
-    Args:
-        message: what is wrong.
-        usage: contains Hydra's flags.
-
-    Raises:
-        InputError: always.
-    """
-    likely = likely_flag(message, f"{OWN_FLAGS} {usage}")
-    raise InputError(f"{message}{likely}; fedrun --help shows what is allowed")
 
 
 def _guarded(arguments: Sequence[str]) -> int:
@@ -150,44 +137,38 @@ def _guarded(arguments: Sequence[str]) -> int:
     Hydra's application is started only if it is needed: for sweeps, for its own options and keys, and for
     configurations that only Hydra can compose or reject.
     """
-    from fedrun.config.composed import compose_plainly
-
-    config_dir = None
     try:
         reject_contradiction(arguments)
         if (answer := _answer(arguments)) is not None:
             print(answer, flush=True)
             return 0
+        from fedrun.config.composed import compose_plainly
+
         has_options = any(argument.startswith("-") for argument in arguments)
         if not has_options and (run := compose_plainly(arguments, single_run=True)) is not None:
             _single_job(run)
             return 0
         import hydra
 
-        from fedrun.config.listed_options import register_listed_options
+        from fedrun.config.composition_errors import composing
+        from fedrun.config.hydra_config import register_listed_options
         from fedrun.config.options import conf_dir, further_folder
         from fedrun.sweeps.plugins import register_plugins
 
-        sys.argv[1:] = completed(arguments)  # where Hydra reads them
+        sys.argv[1:] = with_implied(arguments)  # where Hydra reads them
         options = _parse(sys.argv[1:])
         register_plugins()
         register_listed_options()
         config_dir = None if options.config_dir is None else further_folder(options.config_dir)
-        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
+        with composing(arguments, config_dir):  # it also creates the output folder
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
         return 0
     except Defect:
         raise
-    except Exception as error:
-        if (stop := stop_behind(error)) is not None:
-            raise stop from None
-        if isinstance(error, InputError):
+    except Exception as error:  # shown in full by `_failed` if it was not expected
+        if isinstance(error, InputError) and stop_behind(error) is None:
             return _composition_failed(str(error))
-        if isinstance(error, RunError):
-            return _ended(SINGLE_PROCESS, error)
-        # What remains are errors of the configuration's composition and of Hydra's output folder.
-        from fedrun.config.composition_errors import explain
-
-        return _composition_failed(explain(error, arguments, config_dir))
+        return _failed(SINGLE_PROCESS, error)
 
 
 def _composition_failed(line: str) -> int:
@@ -215,10 +196,6 @@ def _ended(ranks: Ranks, error: InputError | RunError) -> int:
     if isinstance(error, StoppedError):
         return error.status
     return BAD_INPUT if isinstance(error, InputError) else FAILED
-
-
-class Defect(Exception):  # noqa: N818 - the usual word for it
-    """A job failed with an unexpected error; shown with its traceback."""
 
 
 def job(config: DictConfig) -> float | None:
@@ -253,7 +230,7 @@ def _single_job(composed: Composed) -> None:
         from fedrun.runs.division import divide  # loads modules that rejected configurations do not need
 
         processes, federation = (1, None) if launched() else divide(experiment)
-    except Exception as error:  # shown in full by `_failed` if it was not foreseen
+    except Exception as error:  # shown in full by `_failed` if it was not expected
         sys.exit(_failed(ranks, error))
     work = partial(_run_part, experiment, federation)
     if status := work(ranks) if processes == 1 else in_processes(processes, work):
@@ -297,7 +274,7 @@ def _run_part(experiment: Experiment, federation: Federation | None, ranks: Rank
         show(result_table(run(experiment, ranks=ranks, federation=federation)), Console())
         ranks.leave()
         return 0
-    except Exception as error:  # shown in full by `_failed` if it was not foreseen
+    except Exception as error:  # shown in full by `_failed` if it was not expected
         return _failed(ranks, error)
 
 
@@ -310,9 +287,9 @@ def _failed(ranks: Ranks, error: Exception) -> int:
     """
     if (stop := stop_behind(error)) is not None:
         raise stop from None
-    known = error if isinstance(error, (InputError, RunError)) else foreseen(error)
+    known = error if isinstance(error, (InputError, RunError)) else expected_error(error)
     if known is None:
-        raise Defect("please report this, unless the error above is one of your own code") from error
+        raise Defect from error
     return _ended(ranks, known)
 
 
@@ -346,7 +323,7 @@ def _sweep_job(config: DictConfig) -> float:
     from fedrun.sweeps.outcome import Outcome
 
     hydra = HydraConfig.get()
-    overrides = typed(hydra.overrides.task)
+    overrides = without_implied(hydra.overrides.task)
     begin, together = f"== {hydra.job.num}: ", parallel_jobs(hydra.launcher)
     _log_to_screen(logging.WARNING, begin)
     try:
@@ -367,7 +344,9 @@ def _sweep_job(config: DictConfig) -> float:
     except (InputError, RunError) as error:
         failure = str(error)
     except Exception as error:  # a defect in one job is shown in full, and must not end the others
-        known = foreseen(error)
+        if (stop := stop_behind(error)) is not None:
+            raise stop from None
+        known = expected_error(error)
         failure = one_line(str(known or f"{type(error).__name__}: {error}"))
         if known is None:
             traceback.print_exc()
@@ -376,12 +355,23 @@ def _sweep_job(config: DictConfig) -> float:
 
 
 def _composed(config: DictConfig) -> Composed:
-    """The configuration that Hydra composed for a job."""
+    """The configuration that Hydra composed for a job.
+
+    Raises:
+        InputError: it cannot be used, or a single run has a scale.
+    """
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
 
     from fedrun.config.composed import Composed
 
-    return Composed.of(config, HydraConfig.get())
+    hydra = HydraConfig.get()
+    composed = Composed.of(config, hydra)
+    if hydra.mode == RunMode.MULTIRUN:
+        return replace(composed, sweep=Path(hydra.sweep.dir).name)
+    if (scale := composed.config["scale"]) != "full":
+        raise InputError(f"scale={scale}: allowed in sweeps, such as those of experiments, and not in a single run")
+    return composed
 
 
 class OneLine(logging.Formatter):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fedrun.cli.entrypoint import OneLineParser, run_command
 from fedrun.cli.report import PICTURES
-from fedrun.system.errors import BAD_INPUT, InputError
+from fedrun.system.errors import InputError
 from fedrun.system.signals import describe_stop
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ EPILOG = """examples:
 
 def main() -> None:
     """The ``fedrun-data`` command."""
-    run_command(run)
+    run_command(run, "fedrun-data")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -81,9 +81,6 @@ def run(arguments: Sequence[str]) -> int:
                 list_datasets(data_dir)
             case name:
                 fetch(name, data_dir, options.url, options.source)
-    except InputError as error:
-        print(f"fedrun-data: {error}", file=sys.stderr)
-        return BAD_INPUT
     except KeyboardInterrupt as error:
         word, status = describe_stop(error)
         print(f"fedrun-data: {word}; the same command continues", file=sys.stderr)

@@ -6,60 +6,80 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from fedrun.config.suggestions import likely_flag
 from fedrun.system.closed_output import discard_output
-from fedrun.system.errors import BAD_INPUT, RunError, foreseen
+from fedrun.system.errors import BAD_INPUT, InputError, RunError, expected_error
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import TERMINATING, Stop, describe_stop
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser whose error messages are one line."""
+    """A parser whose errors are of the input, in one line."""
 
     def error(self, message: str) -> NoReturn:
-        likely = likely_flag(message, self.format_usage())
-        self.exit(BAD_INPUT, f"{self.prog}: {message}{likely}; {self.prog} --help shows what is allowed\n")
+        reject(message, self.prog, self.format_usage())
 
 
-def run_command(command: Callable[[Sequence[str]], int]) -> NoReturn:
-    """Run this process's command line, and end the process with the status that the command returns.
+def reject(message: str, name: str, usage: str) -> NoReturn:
+    """Reject an option of the command ``name``, whose usage lists the known ones.
 
-    PyTorch is loaded when it is first used, because these commands rarely need it. If the reader of the output closes
-    it (``| head``), the command ends with status 0. Ctrl-C and SIGTERM end it without a message.
+    Raises:
+        InputError: always.
+    """
+    raise InputError(f"{message}{likely_flag(message, usage)}; {name} --help shows what is allowed")
+
+
+def run_command(command: Callable[[Sequence[str]], int], name: str) -> NoReturn:
+    """Run this process's command line, and end the process with its exit status.
+
+    PyTorch is loaded when it is first used, because these commands rarely need it. Ctrl-C and SIGTERM end the command
+    without a message.
     """
     stop = Stop()
     stop.handle(signal.SIGINT, *TERMINATING)
-    name = Path(sys.argv[0]).name
     lazy_import("torch")
+    status = exit_status(command, name, sys.argv[1:])
+    stop.end()
+    sys.exit(status)
+
+
+def exit_status(command: Callable[[Sequence[str]], int], name: str, arguments: Sequence[str]) -> int:
+    """Run a command line; report an expected error in one line, which begins with the command's name.
+
+    Returns:
+        The status that the command returns, or that of the error. If the reader of the output closes it (``| head``),
+        the status is 0.
+    """
     try:
         try:
-            status = command(sys.argv[1:])
+            status = command(arguments)
         except SystemExit as ended:  # after --help
             status = int(ended.code or 0)
+        except (InputError, RunError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            status = 1 if isinstance(error, RunError) else BAD_INPUT
         if sys.stdout is not None:  # closed
             sys.stdout.flush()
+        return status
     except BrokenPipeError:
         discard_output(sys.stdout)
-        status = 0
+        return 0
     except KeyboardInterrupt as error:
         discard_output(sys.stdout)
-        _, status = describe_stop(error)
+        return describe_stop(error)[1]
     except UnicodeEncodeError as error:
         lacking = f"{error.encoding} lacks {error.object[error.start]!r}"
         print(f"{name}: the output cannot be written ({lacking}); try PYTHONIOENCODING=utf-8", file=sys.stderr)
-        status = BAD_INPUT
+        return BAD_INPUT
     except (OSError, MemoryError, RuntimeError) as error:
         known = None
         if isinstance(error, OSError) and error.filename is None:
             print(f"{name}: the output cannot be written ({error.strerror})", file=sys.stderr)
             discard_output(sys.stdout)
-        elif (known := foreseen(error)) is not None:
+        elif (known := expected_error(error)) is not None:
             print(f"{name}: {known}", file=sys.stderr)
         else:
             raise
-        status = 1 if isinstance(known, RunError) else BAD_INPUT
-    stop.end()
-    sys.exit(status)
+        return 1 if isinstance(known, RunError) else BAD_INPUT

@@ -39,27 +39,23 @@ examples:
 
 def main() -> None:
     """The ``fedrun-report`` command."""
-    run_command(run)
+    run_command(run, "fedrun-report")
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return the exit status."""
-    options = parser().parse_args(arguments)
-    try:
-        check(options)
-        from fedrun.report.runs import find
+    options = parser().parse_intermixed_args(arguments)
+    check(options)
+    from fedrun.report.runs import find
 
-        names = experiments(options)
-        with progress_bar("reading runs") as progress:
-            search = find(options.runs, names, progress)
-        for problem in search.problems:
-            report_problem(problem)
-        if not search.runs and names is None:
-            raise InputError("no run that can be reported")
-        write(report(options, search.runs), options.to)
-    except InputError as error:
-        report_problem(str(error))
-        return BAD_INPUT
+    names = experiments(options)
+    with progress_bar("reading runs") as progress:
+        search = find(options.runs, names, progress)
+    for problem in search.problems:
+        report_problem(problem)
+    if not search.runs and names is None:
+        raise InputError("no run that can be reported")
+    write(report(options, search.runs), options.to)
     return BAD_INPUT if search.damaged else 0
 
 
@@ -229,8 +225,7 @@ def drawing(path: Path) -> Iterator[Path]:
         InputError: the file cannot be written.
     """
     try:
-        if path.parent.name == PICTURES:
-            path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield path
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None

@@ -12,10 +12,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 from fedrun.config.allowed_values import describe, in_message, shown
 from fedrun.config.as_config import Plain, as_config
 from fedrun.config.config_class import ArgumentError, own_reason
-from fedrun.config.defaults_entry import added
+from fedrun.config.defaults_lists import DefaultsTree, NotPlainError
 from fedrun.config.dotted_keys import value_at
-from fedrun.config.options import conf_dir, content, option_files, options, package_of
-from fedrun.config.plain_composition import merge
+from fedrun.config.options import conf_dir, config_dir_option, content, option_files, options
+from fedrun.config.plain_composition import embedded, merge
 from fedrun.config.suggestions import did_you_mean, no_such_option
 from fedrun.system.dotted_path import imported
 from fedrun.system.errors import InputError
@@ -65,23 +65,24 @@ def _classes(node: Mapping[str, Any]) -> dict[str, Any]:
     return {key: part["_target_"] for key, part in node.items() if isinstance(part, Mapping) and "_target_" in part}
 
 
-def _composed(group: str, name: str) -> dict[str, Any]:
-    """An option on top of its group's node in ``config.yaml`` and of the options that its defaults list names.
+def _composed(group: str, name: str) -> Plain:
+    """An option, with those that its defaults list names, on top of its group's node in ``config.yaml``.
 
-    Those are others of its group, or of any group for a key below it.
-
-    Choices and values outside of its group are left out.
+    Raises:
+        InputError: only Hydra can compose it.
     """
-    file, key = option_files(group)[name], group.replace("/", ".")
-    node = content(group, name, file)
-    composed: dict[str, Any] = dict(value_at(content("", "config", conf_dir() / "config.yaml"), key) or {})
-    for entry in added(node, group):
-        part = _composed(entry.group, str(entry.option))
-        place = (entry.package or entry.relative).removeprefix(f"{key}.")
-        merge(composed, part if entry.by_path else {place: part})
-    node.pop("defaults", None)
-    merge(composed, node if package_of(file, group) else value_at(node, key, {}))
-    return composed
+    further = config_dir_option()
+    composed = content("", "config", conf_dir() / "config.yaml")
+    try:
+        parts = DefaultsTree({}, set(), () if further is None else (further,)).parts_of(group, name)
+    except NotPlainError:
+        raise InputError(
+            f"{group}={name}: cannot be built alone; allowed: fedrun.compose(['{group}={name}'])"
+        ) from None
+    for part in parts:
+        merge(composed, embedded(part))
+    node: Plain = value_at(composed, group.replace("/", "."))
+    return node
 
 
 def build(node: Any, path: str) -> Any:
@@ -143,7 +144,7 @@ def construct(
                 f"{_join(path, name)}: is missing; allowed: {_allowed(annotations[name], _join(path, name))}"
             )
     built = {
-        key: value if isinstance(value, Mapping) and _is_mapping(annotations[key]) else build(value, _join(path, key))
+        key: _plain(value) if _is_mapping(annotations[key]) else build(value, _join(path, key))
         for key, value in arguments.items()
     }
     try:
@@ -175,8 +176,13 @@ def _allowed(annotation: Any, path: str) -> str:
     return describe(annotation)
 
 
+def _plain(value: Any) -> Any:
+    """A mapping or a list of mappings as it is, but that the list is a tuple, as in config classes."""
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
 def _is_mapping(annotation: Any) -> bool:
-    """Whether a key takes a mapping without building an object from it."""
+    """Whether a key takes a mapping, or a list of them, without building an object from it."""
     return Mapping in (get_origin(choice) for choice in (annotation, *get_args(annotation)))
 
 

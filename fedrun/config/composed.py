@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_lists import NotPlainError
-from fedrun.config.grids import scale_settings, sweeper_settings
-from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import conf_dir, files_in, further_folder
-from fedrun.config.overrides import completed, typed
+from fedrun.config.overrides import with_implied, without_implied
 from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
+from fedrun.config.sweeper import SweeperSettings, sweeper_settings
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,7 +56,6 @@ class Composed:
         Raises:
             InputError: a value is missing or refers to a missing key, or there is no such option or scale.
         """
-        from hydra.types import RunMode
         from omegaconf import OmegaConf
         from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -70,16 +68,14 @@ class Composed:
             ) from None
         assert isinstance(plain, dict)
         choices = {group: option for group, option in hydra.runtime.choices.items() if not group.startswith("hydra/")}
-        composed = cls({str(key): value for key, value in plain.items()}, choices, typed(hydra.overrides.task))
+        composed = cls(
+            {str(key): value for key, value in plain.items()}, choices, without_implied(hydra.overrides.task)
+        )
         folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
         check_forms(choices, folders)
-        sweep = Path(hydra.sweep.dir).name if hydra.mode == RunMode.MULTIRUN else None
-        composed = replace(composed.checked(sweeper_settings(hydra), folders), sweep=sweep)
-        if sweep is None and (scale := composed.config["scale"]) != "full":
-            raise InputError(f"scale={scale}: allowed in sweeps, such as those of experiments, and not in a single run")
-        return composed
+        return composed.checked(sweeper_settings(hydra), folders)
 
-    def checked(self, sweeper: Mapping[str, Any], folders: Sequence[Path]) -> Composed:
+    def checked(self, sweeper: SweeperSettings, folders: Sequence[Path]) -> Composed:
         """The same with the name of its published values, after a check of the chosen options and the scale.
 
         Args:
@@ -91,7 +87,7 @@ class Composed:
         """
         for key in ("study", HPARAMS, STRATEGY_HPARAMS):
             self.check_chosen(key, folders)
-        scale_settings(sweeper, self.config["scale"])
+        sweeper.at(self.config["scale"])
         return replace(self, hparams=self.published(files_in(HPARAMS, folders).keys()))
 
     def published(self, options: Set[str]) -> str | None:
@@ -134,22 +130,18 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     Raises:
         InputError: an override cannot be used, or there is no such folder.
     """
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
     if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
         raise InputError(f"fedrun.compose: {overrides!r}; allowed: a list of texts, such as ['strategy=fedavg']")
     folder = None if config_dir is None else further_folder(config_dir)
     if folder is None and (composed := compose_plainly(overrides)) is not None:
         return composed
-    try:
-        config = hydra_config(overrides, folder)
-    except (HydraException, OmegaConfBaseException, ValueError, OSError, YAMLError) as error:
-        from fedrun.config.composition_errors import explain
+    from omegaconf import OmegaConf
 
-        raise InputError(explain(error, overrides, folder)) from error
+    from fedrun.config.composition_errors import composing
+    from fedrun.config.hydra_config import hydra_config
+
+    with composing(overrides, folder):
+        config = hydra_config(overrides, folder)
     return Composed.of(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), config.hydra)
 
 
@@ -163,11 +155,12 @@ def compose_plainly(overrides: Sequence[str], single_run: bool = False) -> Compo
     Raises:
         InputError: there is no such option or scale.
     """
-    arguments = completed(overrides)
+    arguments = with_implied(overrides)
     try:
         plain = plain_composition(arguments)
     except NotPlainError:
         return None
     if single_run and plain.sweeps:
         return None
-    return Composed(plain.config, plain.choices, typed(arguments)).checked(plain.sweeper, [conf_dir()])
+    composed = Composed(plain.config, plain.choices, without_implied(arguments))
+    return composed.checked(SweeperSettings.of(plain.sweeper), [conf_dir()])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedrun.config.allowed_values import in_message
@@ -20,8 +22,28 @@ from fedrun.config.own_options import wrong_file
 from fedrun.config.suggestions import READABLE, did_you_mean, no_such_option
 from fedrun.system.errors import InputError
 
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError, OSError, YAMLError)
+"""What Hydra raises if it cannot compose a configuration."""
 
-def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None = None) -> str:
+
+@contextmanager
+def composing(arguments: Sequence[str], config_dir: Path | None = None) -> Iterator[None]:
+    """Turn an error of the composition in the block into one line; all other errors are defects, and stay as they are.
+
+    Args:
+        arguments: of the command line.
+        config_dir: folder of further options; None: the running command's.
+
+    Raises:
+        InputError: the configuration cannot be composed.
+    """
+    try:
+        yield
+    except COMPOSITION_ERRORS as error:
+        raise InputError(message_for(error, arguments, config_dir)) from error
+
+
+def message_for(error: Exception, arguments: Sequence[str], config_dir: Path | None = None) -> str:
     """What is wrong with the command line ``arguments``, at which key, and what is allowed, in one line.
 
     ``config_dir`` is the folder of further options; None: the running command's.
@@ -31,14 +53,14 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path | None 
         missing = isinstance(error, MissingConfigException)
         if wrong := wrong_file(arguments, folder, missing):
             return wrong
-    return _explained(error, arguments, folder)
+    return _message_for(error, arguments, folder)
 
 
-def _explained(error: Exception, arguments: Sequence[str], folder: Path | None) -> str:
+def _message_for(error: Exception, arguments: Sequence[str], folder: Path | None) -> str:
     """The same if no chosen file of further options has another form than an option."""
     text = " ".join(str(error).split())
     if not text and isinstance(error.__cause__, Exception):  # Hydra wraps OmegaConf's errors in empty ones
-        return _explained(error.__cause__, arguments, folder)
+        return _message_for(error.__cause__, arguments, folder)
     match error:
         case InputError():
             return text
@@ -100,7 +122,8 @@ def _in_form(argument: str) -> str:
     shown for a single word, and nothing.
     """
     if form := re.fullmatch(r"([\w./@]+) *(?::|=+) *([\w.-]+)", argument):
-        return f"; did you mean {form[1]}={form[2]}?"
+        suggestion = f"{form[1]}={form[2]}"
+        return f"; did you mean {suggestion}?" if suggestion != argument else ""
     if not re.fullmatch(r"[\w-]+", argument):
         return ""
     having = [group for group in groups([conf_dir()]) if "/" not in group and argument in options(group)]
@@ -114,7 +137,9 @@ def _malformed(text: str, arguments: Sequence[str]) -> str | None:
         return _unreadable(nameless)
     if merging := re.search(r"^Error merging override (?P<override>\+*(?P<key>[^=]+)=.*)", text):
         wrong = in_message(merging["override"])
-        return f"{wrong}: not a value of this key; fedrun --explain {merging['key']} shows what is allowed"
+        known = not merging["key"].startswith("hydra.")  # those of Hydra's own are not explained
+        advice = f"; fedrun --explain {merging['key']} shows what is allowed" if known else ""
+        return f"{wrong}: not a value of this key{advice}"
     if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
         return f"{several['argument']}: several values are a sweep, fedrun -m ...; a list is written KEY=[A,B]"
     return None
@@ -156,7 +181,6 @@ def _composed(choices: Sequence[str], folder: Path | None) -> Any:
     """The configuration with these options; None if they cannot be composed either."""
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     GlobalHydra.instance().clear()  # the failed attempt may have left its instance behind
     try:

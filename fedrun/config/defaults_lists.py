@@ -7,7 +7,7 @@ them. Everything else raises :class:`NotPlainError`, and Hydra itself composes o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -60,10 +60,12 @@ class DefaultsTree:
     Args:
         chosen: the option of each group that the command line chooses.
         deleted: the groups that the command line leaves out.
+        further: folders of further options.
     """
 
     chosen: dict[str, str]
     deleted: set[str]
+    further: Sequence[Path] = ()
     choices: dict[str, str | None] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
@@ -73,16 +75,24 @@ class DefaultsTree:
         Raises:
             NotPlainError: only Hydra can compose these options, or reject them.
         """
-        placed = self._expand("config", "", _option_file("", "config"), interpolated=False)
+        placed = self._expand("config", "", self._file("", "config"), interpolated=False)
         of_hydra = {key: option for key, option in self.chosen.items() if key.startswith(HYDRA)}
         if not self.chosen.keys() - of_hydra.keys() | self.deleted <= self.used:
             raise NotPlainError
         before = [
             Placed(option, group.replace("/", "."), file.content)
             for group, option in of_hydra.items()
-            if (file := _option_file(group, option)) is not None
+            if (file := self._file(group, option)) is not None
         ]
         return before + placed
+
+    def parts_of(self, group: str, option: str) -> list[Placed]:
+        """The parts that a single option adds to a configuration, in the order in which they are merged.
+
+        Raises:
+            NotPlainError: only Hydra can compose it, or reject it.
+        """
+        return self._include(Entry(group, option, group.replace("/", ".")), "", False, {})
 
     def _expand(self, option: str, package: str, file: OptionFile | None, interpolated: bool) -> list[Placed]:
         """An option with this file and the parts of its defaults list."""
@@ -128,12 +138,22 @@ class DefaultsTree:
                 raise NotPlainError
         if option is None:
             return []
-        file = _option_file(entry.group, option)
+        file = self._file(entry.group, option)
         if file is None and entry.optional:
             return []
         package = entry.package if entry.package is not None or file is None else file.package
         package = below(parent, entry.relative if package is None else package)
         return self._expand(option, package, file, interpolated)
+
+    def _file(self, group: str, option: str) -> OptionFile | None:
+        """An option's file, or the option in the file that lists several; None: there is none."""
+        own = conf_dir() / group / f"{option}.yaml"
+        further = (folder / group / own.name for folder in self.further)
+        if own.is_file():
+            file: Path | None = own
+        else:
+            file = listed_file(group) if option in listed(group) else next(filter(Path.is_file, further), None)
+        return None if file is None else _read(group, option, file, file.stat().st_mtime_ns)
 
 
 def _resolved(option: str, known: Mapping[str, str | None]) -> str:
@@ -150,17 +170,6 @@ def _interpolated(option: str, mentioned: frozenset[tuple[str, str | None]]) -> 
         return str(OmegaConf.create({**dict(mentioned), "option": option})["option"])
     except OmegaConfBaseException:
         raise NotPlainError from None
-
-
-def _option_file(group: str, option: str) -> OptionFile | None:
-    """An option's file, or the option in the file that lists several; None: there is none."""
-    own = conf_dir() / group / f"{option}.yaml"
-    if own.is_file():
-        return _read(group, option, own, own.stat().st_mtime_ns)
-    listing = listed_file(group)
-    if group and option in listed(group):
-        return _read(group, option, listing, listing.stat().st_mtime_ns)
-    return None
 
 
 @cache

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from fedrun.config.grids import Job, jobs, named
 from fedrun.config.options import options
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
+from fedrun.config.sweeper import SweeperSettings
 from fedrun.system.errors import InputError
 
 
@@ -21,12 +21,12 @@ class ExperimentSweep:
     Attributes:
         experiment: the option's name, such as ``turbosvm/table3``.
         runs: the name of its runs at scale full, such as ``turbosvm/table2``: tables may share runs.
-        sweeper: the values below ``hydra.sweeper``, plain containers and scalars.
+        sweeper: the values below ``hydra.sweeper``.
     """
 
     experiment: str
     runs: str
-    sweeper: Mapping[str, Any]
+    sweeper: SweeperSettings
 
     def run_name(self, scale: str) -> str:
         """The ``name`` of the runs at a scale, the first part of their folders."""
@@ -52,4 +52,4 @@ def experiment_sweep(name: str) -> ExperimentSweep:
     if name not in (known := options("experiment")):
         raise InputError(no_such_option("experiment", name, known))
     composition = plain_composition([f"experiment={name}"])
-    return ExperimentSweep(name, composition.config["name"], composition.sweeper)
+    return ExperimentSweep(name, composition.config["name"], SweeperSettings.of(composition.sweeper))

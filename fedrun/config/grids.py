@@ -11,13 +11,11 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from fedrun.system.errors import InputError
-
 if TYPE_CHECKING:
-    from hydra.conf import HydraConf
     from hydra.core.config_loader import ConfigLoader
     from hydra.core.override_parser.types import Override
-    from omegaconf import DictConfig
+
+    from fedrun.config.sweeper import SweeperSettings
 
 Scale: TypeAlias = Literal["full", "small", "smoke"]
 """How much of an experiment is run: as published, in about an hour, in a minute on data that need no download."""
@@ -34,31 +32,13 @@ Choices = dict[str, list[str]]
 """The overrides that each key may take in a job: ``{"seed": ["seed=0", "seed=1"]}``."""
 
 
-def sweeper_settings(hydra: DictConfig | HydraConf) -> dict[str, Any]:
-    """The values below ``hydra.sweeper``, as plain containers and scalars.
-
-    Stages of the command line replace those of every scale.
-
-    Args:
-        hydra: Hydra's part of a composed configuration.
-    """
-    from omegaconf import OmegaConf
-
-    settings = OmegaConf.to_container(hydra.sweeper, resolve=True)
-    assert isinstance(settings, dict)
-    if any(override.startswith("hydra.sweeper.stages=") for override in hydra.overrides.hydra):
-        for scale in (settings.get("scales") or {}).values():
-            (scale or {}).pop("stages", None)
-    return {str(key): value for key, value in settings.items()}
-
-
 def jobs(
-    sweeper: Mapping[str, Any], name: str, scale: str, arguments: Sequence[str], loader: ConfigLoader | None
+    sweeper: SweeperSettings, name: str, scale: str, arguments: Sequence[str], loader: ConfigLoader | None
 ) -> list[Job]:
     """The jobs of a sweep.
 
     Args:
-        sweeper: the values below ``hydra.sweeper``, plain containers and scalars.
+        sweeper: the values below ``hydra.sweeper``.
         name: of the experiment's runs at scale full.
         scale: one of the experiment's scales; ``full`` if it has none.
         arguments: of the command line; they take precedence over the scale.
@@ -68,35 +48,17 @@ def jobs(
         InputError: the experiment has no such scale.
         HydraException: a value cannot be read.
     """
-    grids = [values(arguments_of({**sweeper["params"], **grid}), loader) for grid in sweeper["grids"]]
-    chosen = scale_settings(sweeper, scale)
+    grids = [values(arguments_of({**sweeper.params, **grid}), loader) for grid in sweeper.grids]
+    chosen = sweeper.at(scale)
     scaled = [
         {**grid, **({} if scale == "full" else {"name": [f"name={named(name, scale)}"]})}
-        for settings in chosen.get("grids", [{}])
-        for grid in select(grids, values(arguments_of({**chosen.get("params", {}), **settings}), loader))
+        for settings in chosen.grids
+        for grid in select(grids, values(arguments_of({**chosen.params, **settings}), loader))
     ]
     distinct: dict[tuple[str, ...], None] = {}
     for grid in select(scaled, values(arguments, loader)):
         distinct |= dict.fromkeys(product(*grid.values()))
     return [list(job) for job in distinct]
-
-
-def scale_settings(sweeper: Mapping[str, Any], scale: str) -> Mapping[str, Any]:
-    """An experiment's settings for a scale: ``params``, ``grids`` and ``stages``, each of which may be left out.
-
-    Raises:
-        InputError: the experiment has no such scale.
-    """
-    scales: Mapping[str, Any] = sweeper.get("scales") or {}
-    if scale not in scales and (scales or scale != "full"):
-        allowed = ", ".join(scales) or "full, as this is no experiment with scales"
-        raise InputError(f"scale={scale}: allowed: {allowed}")
-    return scales.get(scale) or {}
-
-
-def stages(sweeper: Mapping[str, Any], scale: str) -> list[Grid]:
-    """The grids that a search tunes at a scale, stage by stage; empty if the sweep is not a search."""
-    return list(scale_settings(sweeper, scale).get("stages", sweeper["stages"]))
 
 
 def named(experiment: str, scale: str) -> str:

@@ -149,7 +149,7 @@ def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
 
 def files_in(group: str, folders: Iterable[Path]) -> dict[str, Path]:
     """The file of each of a group's options in some folders of options: its own, or the one that lists it."""
-    if not group:
+    if not re.fullmatch(r"\w[\w/-]*", group):  # config.yaml is in no group, and .. leads to other folders
         return {}
     pattern = "**/*.yaml" if group in CHOSEN_BY_PATH else "*.yaml"
     files: dict[str, Path] = {}

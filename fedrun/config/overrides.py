@@ -54,7 +54,7 @@ def home_folder(key: str, value: str) -> str:
     return f'{written}: ~ would be a folder of this name; allowed: the path in full, such as "{key}=$HOME/{below}"'
 
 
-def completed(arguments: Sequence[str]) -> list[str]:
+def with_implied(arguments: Sequence[str]) -> list[str]:
     """The arguments of a command line; ``~hparams`` also leaves out the strategy's own values.
 
     Raises:
@@ -70,8 +70,8 @@ def completed(arguments: Sequence[str]) -> list[str]:
     return [*arguments[:position], ADDED, *arguments[position:]]
 
 
-def typed(arguments: Iterable[str]) -> tuple[str, ...]:
-    """Arguments without what :func:`completed` added, as they are shown and recorded."""
+def without_implied(arguments: Iterable[str]) -> tuple[str, ...]:
+    """Arguments without what :func:`with_implied` added, as they are shown and recorded."""
     known = tuple(arguments)
     return tuple(argument for argument in known if argument != ADDED or WITHOUT_HPARAMS not in known)
 

@@ -12,11 +12,12 @@ from fedrun.config.as_config import Plain
 from fedrun.config.composed import Composed, compose
 from fedrun.config.defaults_entry import SELF, entry_of
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
-from fedrun.config.grids import Job, jobs, stages, sweeper_settings
+from fedrun.config.grids import Job, jobs
 from fedrun.config.hydra_config import hydra_config, hydra_options
 from fedrun.config.options import conf_dir, content, files_in, groups, listed_file
-from fedrun.config.overrides import completed, parsed
+from fedrun.config.overrides import parsed, with_implied
 from fedrun.config.suggestions import did_you_mean
+from fedrun.config.sweeper import sweeper_settings
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> s
     Raises:
         InputError: the configuration cannot be composed, or has no such key.
     """
-    arguments = completed(overrides)
+    arguments = with_implied(overrides)
     folders = [folder for folder in (config_dir, conf_dir()) if folder]
     common = [argument for argument in arguments if not parsed(argument).is_sweep_override()]
     composed = compose(common, config_dir)
@@ -121,7 +122,7 @@ def _runs(arguments: list[str], common: list[str], config_dir: Path | None) -> t
         return [arguments], []
     sweeper = sweeper_settings(config.hydra)
     given = {_key(argument) for argument in arguments}
-    searched = [(key, values, SEARCH) for stage in stages(sweeper, config.scale) for key, values in stage.items()]
+    searched = [(key, values, SEARCH) for stage in sweeper.at(config.scale).stages for key, values in stage.items()]
     return jobs(sweeper, config.name, config.scale, arguments, None), [one for one in searched if one[0] not in given]
 
 

@@ -13,31 +13,20 @@ READABLE = 200
 """Length above which a list of names is left out of a message that suggests one of them."""
 
 
-def allowed_names(name: str, known: Iterable[str], command: str) -> str:
-    """The end of a message that rejects ``name``: the allowed names and the likely one, or that one and where all are.
-
-    Args:
-        name: what the user wrote.
-        known: the allowed names.
-        command: prints them all.
-    """
-    names = list(known)
-    suggestion, listing = did_you_mean(name, names), ", ".join(names)
-    if suggestion and len(listing) > READABLE:
-        return f"{suggestion.removeprefix('; ')} {command} shows all"
-    return f"allowed: {listing or 'nothing'}{suggestion}"
-
-
 def no_such_option(group: str, option: Any, known: Iterable[str]) -> str:
-    """The message that a group has no such option, with the options that it has.
+    """The message that a group has no such option, with those that it has; or with the likely one, if they are many.
 
     Args:
         group: such as ``strategy/client``, or with its place, such as ``hparams@_global_``.
         option: what the user wrote.
         known: the group's options.
     """
-    allowed = allowed_names(str(option), sorted(known), f"fedrun --explain {group.partition('@')[0]}")
-    return f"{group}={in_message(option)}: no such option; {allowed}"
+    names = sorted(known)
+    listing, suggestion = ", ".join(names), did_you_mean(str(option), names)
+    allowed = f"; allowed: {listing or 'nothing'}{suggestion}"
+    if suggestion and len(listing) > READABLE:
+        allowed = f"{suggestion} fedrun --explain {group.partition('@')[0]} shows all"
+    return f"{group}={in_message(option)}: no such option{allowed}"
 
 
 def likely_flag(message: str, usage: str) -> str:

@@ -8,7 +8,8 @@ import os
 import sys
 import traceback
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing import get_all_start_methods
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -16,10 +17,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from fedrun.config.allowed_values import in_message
+from fedrun.config.sweeper import GRIDS
 from fedrun.execution.ranks import launched
 from fedrun.experiment.observer import Row
 from fedrun.sweeps.outcome import OUTCOME, Outcome, outcomes
-from fedrun.system.errors import BAD_INPUT, InputError, one_line
+from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, expected_error
+from fedrun.system.signals import stop_behind
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
@@ -52,6 +56,16 @@ def launcher_problem(launcher: Mapping[str, Any]) -> str | None:
     return None
 
 
+def plugin_problem(config: DictConfig) -> str | None:
+    """Which of the sweeper and the launcher is none, in one line; None if both can be."""
+    for name in ("sweeper", "launcher"):
+        settings = config.hydra[name]
+        target = settings.get("_target_") if isinstance(settings, DictConfig) else settings
+        if not str(target).startswith(("hydra_plugins.", "hydra._internal.core_plugins.")):  # Hydra accepts no others
+            return f"hydra.{name}: {in_message(target)} is no {name}; allowed: hydra/{name}=OPTION"
+    return None
+
+
 def subdir_problem(config: DictConfig) -> str | None:
     """Why the jobs' outcomes could not be read again, in one line; None if they can."""
     from omegaconf import OmegaConf
@@ -76,94 +90,107 @@ def failed(number: int, folder: str | Path, overrides: Sequence[str], why: str) 
     say(f"== {number}: failed: {why}", sys.stderr)
 
 
+@contextmanager
+def ending_process() -> Iterator[None]:
+    """End the process at an error in the block: Hydra turns a callback's exception into a warning."""
+    try:
+        yield
+    except Exception as error:
+        if (stop := stop_behind(error)) is not None:
+            raise stop from None
+        known = error if isinstance(error, (InputError, RunError)) else expected_error(error)
+        if known is None:
+            defect = Defect()
+            defect.__cause__ = error
+            traceback.print_exception(defect)
+        elif os.environ.get("RANK", "0") == "0":
+            print(f"fedrun: {known}", file=sys.stderr, flush=True)
+        sys.exit(BAD_INPUT if isinstance(known, InputError) else 1)
+
+
 class Sweep(Callback):
-    """Hydra's callback around a sweep. Hydra turns a callback's exception into a warning; this one ends the process."""
+    """Hydra's callback around a sweep."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Reject the sweep, with exit status 2 and nothing written, if the configuration of a job is invalid."""
-        if launched():
-            problem: str | None = "torchrun starts the processes of a single run; start a sweep's runs one by one"
-        else:
-            problem = launcher_problem(config.hydra.launcher) or subdir_problem(config) or job_problem(config)
-        if problem:
-            if os.environ.get("RANK", "0") == "0":
-                print(f"fedrun: {one_line(problem)}", file=sys.stderr)
-            sys.exit(BAD_INPUT)
-        for earlier in Path(config.hydra.sweep.dir).glob(f"*/{OUTCOME}"):  # of another sweep in the same folder
-            earlier.unlink()
+        with ending_process():
+            if launched():
+                raise InputError("torchrun starts the processes of a single run; start a sweep's runs one by one")
+            if problem := plugin_problem(config) or launcher_problem(config.hydra.launcher) or subdir_problem(config):
+                raise InputError(problem)
+            check_jobs(config)
+            for earlier in Path(config.hydra.sweep.dir).glob(f"*/{OUTCOME}"):  # of another sweep in the same folder
+                earlier.unlink()
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Print one table over all jobs and the path of one plot; exit with status 1 if any job failed."""
         folder = Path(config.hydra.sweep.dir)
-        try:
+        with ending_process():
             all_outcomes = outcomes(folder)
-            show(all_outcomes, folder)
-        except OSError as error:
-            print(f"fedrun: {error.filename or folder}: {error.strerror or error}", file=sys.stderr)
-            sys.exit(1)
-        except Exception:  # Hydra would only warn, and exit with status 0
-            traceback.print_exc()
-            sys.exit(1)
-        if any(outcome.error is not None for outcome in all_outcomes):
-            sys.exit(1)
+            try:
+                show(all_outcomes, folder)
+            except OSError as error:
+                raise RunError(f"{error.filename or folder}: {error.strerror or error}") from error
+            if failures := [outcome for outcome in all_outcomes if outcome.error is not None]:
+                raise RunError(f"{len(failures)} of {len(all_outcomes)} jobs failed")
 
 
-def job_problem(config: DictConfig) -> str | None:
-    """Why the first invalid job of a sweep is rejected, in one line; None if all jobs are valid.
+def check_jobs(config: DictConfig) -> None:
+    """Reject a sweep one of whose jobs is invalid.
 
     For a sweeper that creates its jobs while it searches, the settings that all jobs have in common are checked.
 
     Args:
         config: Hydra's configuration of the sweep.
+
+    Raises:
+        InputError: there is no job, or an invalid one, or two are the same run.
     """
     from hydra.core.global_hydra import GlobalHydra
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
     from fedrun.config.composed import Composed, compose_plainly
-    from fedrun.config.composition_errors import explain
-    from fedrun.config.grids import jobs, stages, sweeper_settings
-    from fedrun.config.options import options
-    from fedrun.config.overrides import typed
+    from fedrun.config.composition_errors import composing
+    from fedrun.config.options import config_dir_option, options
+    from fedrun.config.overrides import without_implied
     from fedrun.experiment.experiment import build_experiment
-    from fedrun.sweeps.search import check_metric, untuned
+    from fedrun.sweeps.search import check_metric, planned
 
     loader = GlobalHydra.instance().config_loader()
     arguments = list(config.hydra.overrides.task)
-    if "grids" not in config.hydra.sweeper:
-        return search_problem(config, arguments, loader)
-    try:
-        sweeper = sweeper_settings(config.hydra)
-        searched = stages(sweeper, config.scale)
+    if searches(config.hydra.sweeper):
+        check_search(config, arguments, loader)
+        return
+    with composing(arguments):
+        known, searched = planned(config, loader)
         if group := next((key for stage in searched for key in stage if options(key.replace(".", "/"))), None):
-            return f"hydra.sweeper.stages: {group} is a group; a search tunes keys, such as local.lr"
-        arguments = untuned(arguments, searched)
-        known = jobs(sweeper, config.name, config.scale, arguments, loader)
-    except Exception as error:  # of many kinds, all about the form of an argument
-        return explain(error, arguments)
+            raise InputError(f"hydra.sweeper.stages: {group} is a group; a search tunes keys, such as local.lr")
     if not known:
-        return "this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty"
+        raise InputError("this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty")
     folders: dict[Path, int] = {}
-    further = any(source.provider == "command-line" for source in config.hydra.runtime.config_sources)
+    further = config_dir_option()
     for number, job in enumerate(known):
         try:
             composed = None if further else compose_plainly(job)
             if composed is None:
-                loaded = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
+                with composing(job):
+                    loaded = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
                 settings = OmegaConf.masked_copy(loaded, [str(key) for key in loaded if key != "hydra"])
                 composed = Composed.of(settings, loaded.hydra)
             experiment = build_experiment(composed)
             check_job(experiment)
-            if (same := folders.setdefault(experiment.folder, number)) != number:
-                differing = " nor ".join(sorted({*job} ^ {*known[same]}))
-                return f"jobs {same} and {number} of the sweep are the same run: neither {differing} changes its result"
             if searched and experiment.validation.evaluation_split == "test":
                 raise InputError(WITHOUT_VALIDATION)
             if searched:
-                check_metric(sweeper["metric"], experiment.dataset.spec.task)
-        except Exception as error:  # of many kinds, all about this job's configuration
-            return f"{explain(error, job)} (job {number} of the sweep: {' '.join(typed(job))})"
-    return None
+                check_metric(config.hydra.sweeper.metric, experiment.dataset.spec.task)
+        except InputError as error:
+            raise InputError(f"{error} (job {number} of the sweep: {' '.join(without_implied(job))})") from error
+        if (same := folders.setdefault(experiment.folder, number)) != number:
+            differing = " nor ".join(sorted({*job} ^ {*known[same]}))
+            raise InputError(
+                f"jobs {same} and {number} of the sweep are the same run: neither {differing} changes its result"
+            )
 
 
 def check_job(experiment: Experiment) -> None:
@@ -179,29 +206,28 @@ def check_job(experiment: Experiment) -> None:
         raise InputError(f"hardware.processes={processes}: a job of a sweep has one process; allowed: auto, 1")
 
 
-def search_problem(config: DictConfig, arguments: Sequence[str], loader: ConfigLoader) -> str | None:
-    """Why a sweeper other than fedrun's is rejected, in one line; None if it searches without test samples, or does not
-    search.
+def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoader) -> None:
+    """Reject a sweeper that would search on test samples.
 
     Args:
         config: Hydra's configuration of the sweep.
         arguments: of the command line.
         loader: Hydra's.
+
+    Raises:
+        InputError: it would, or the settings that all jobs have in common cannot be composed.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.types import RunMode
 
-    from fedrun.config.composition_errors import explain
+    from fedrun.config.composition_errors import composing
 
-    if not searches(config.hydra.sweeper):
-        return None
-    try:
+    with composing(arguments):
         overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
         common = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
         composed = loader.load_configuration(config.hydra.job.config_name, common, RunMode.RUN)
-    except Exception as error:  # of many kinds, all about the form of an argument
-        return explain(error, arguments)
-    return None if composed.validation.share else WITHOUT_VALIDATION
+    if not composed.validation.share:
+        raise InputError(WITHOUT_VALIDATION)
 
 
 def searches(sweeper: Mapping[str, Any]) -> bool:
@@ -209,10 +235,7 @@ def searches(sweeper: Mapping[str, Any]) -> bool:
 
     fedrun's own search reads metrics from the jobs' outcomes instead. Hydra's basic sweeper runs given jobs.
     """
-    return sweeper["_target_"] not in (
-        "hydra_plugins.fedrun.Grids",
-        "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
-    )
+    return sweeper["_target_"] not in (GRIDS, "hydra._internal.core_plugins.basic_sweeper.BasicSweeper")
 
 
 def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
@@ -220,7 +243,6 @@ def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
     from rich.console import Console
 
     from fedrun.report import sweep_table as sweep
-    from fedrun.sweeps.search import suggestions
 
     runs = {outcome.summary["folder"]: outcome.summary for outcome in all_outcomes if outcome.summary is not None}
     completed = list(runs.values())  # the stages of a search may contain the same run
@@ -231,15 +253,11 @@ def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
     for error, jobs in failed_jobs.items():
         others = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
         print(f"failed: {' '.join(jobs[0].overrides)}{others}: {error}", file=sys.stderr)
-    if failed := sum(map(len, failed_jobs.values())):
-        print(f"fedrun: {failed} of {len(all_outcomes)} jobs failed", file=sys.stderr, flush=True)
     if completed:
         print(flush=True)
         sweep.show(sweep.sweep_table(completed), Console())
         plot(completed, folder / CURVES)
         print(f"\ncurves  {folder / CURVES}")
-    for suggested in suggestions(folder):
-        print(f"hparams {suggested}")
 
 
 def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:

@@ -11,7 +11,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf import DictConfig, OmegaConf
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
@@ -61,16 +61,13 @@ class Grids(Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         """Launch all jobs; ``arguments`` are those of the command line."""
         # Hydra loads this module whenever it starts; the rest is loaded when a sweep starts.
-        from fedrun.config.grids import jobs, stages, sweeper_settings
         from fedrun.sweeps import search
         from fedrun.sweeps.outcome import outcomes
         from fedrun.system.errors import InputError
 
         self.folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(recorded(self.config), self.folder / "multirun.yaml")
-        sweeper, scale = sweeper_settings(self.config.hydra), self.config.scale
-        searched = stages(sweeper, scale)
-        sweep_jobs = jobs(sweeper, self.config.name, scale, search.untuned(arguments, searched), self.loader)
+        OmegaConf.save(self.config, self.folder / "multirun.yaml")
+        sweep_jobs, searched = search.planned(self.config, self.loader)
         if not searched:
             self.launch(sweep_jobs, 0)
             return
@@ -86,16 +83,17 @@ class Grids(Sweeper):
             raise InputError(
                 f"hydra.sweeper.stages: no job has any of the keys {keys}; fedrun --cfg job shows all keys"
             )
-        search.suggest(arms, self.metric, self.command(arguments), self.folder / search.HPARAMS)
+        for file in search.suggest(arms, self.metric, self.command(arguments), self.folder / search.HPARAMS):
+            print(f"hparams {file}")
 
     def command(self, arguments: Sequence[str]) -> str:
         """The command line of this sweep, for a shell."""
-        from fedrun.config.overrides import typed
+        from fedrun.config.options import config_dir_option
+        from fedrun.config.overrides import without_implied
 
-        sources = self.config.hydra.runtime.config_sources
-        folders = [source.path for source in sources if source.provider == "command-line"]
-        further = [word for folder in folders for word in ("--config-dir", folder)]
-        words = [*further, *typed(arguments), *self.config.hydra.overrides.hydra]
+        folder = config_dir_option()
+        further = [] if folder is None else ["--config-dir", str(folder)]
+        words = [*further, *without_implied(arguments), *self.config.hydra.overrides.hydra]
         return shlex.join(["fedrun", "-m", *(argument for argument in words if argument != "hydra.mode=MULTIRUN")])
 
     def launch(self, jobs: Sequence[Job], first: int) -> None:
@@ -110,18 +108,3 @@ class Grids(Sweeper):
 
         composed = self.loader.load_configuration(self.config.hydra.job.config_name, job, RunMode.RUN)
         return value_at(composed, key, NO_VALUE) is not NO_VALUE
-
-
-def recorded(config: DictConfig) -> DictConfig:
-    """The configuration of a sweep with the overrides as they were typed."""
-    from fedrun.config.overrides import ADDED, typed
-
-    written = typed(config.hydra.overrides.task)
-    if len(written) == len(config.hydra.overrides.task):
-        return config
-    shown = config.copy()
-    with flag_override(shown, "readonly", False):
-        shown.hydra.overrides.task = list(written)
-        separator = shown.hydra.job.config.override_dirname.item_sep
-        shown.hydra.job.override_dirname = shown.hydra.job.override_dirname.replace(f"{separator}{ADDED}", "")
-    return shown

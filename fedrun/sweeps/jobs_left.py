@@ -33,6 +33,8 @@ class JobsLeft:
 def jobs_left(done: int, earlier: int, total: int, seconds: float) -> str:
     """``3 of 20 jobs done, 12:00 min left``: the remaining jobs are expected to take as long as those computed.
 
+    With parallel jobs the time left is too long until the first jobs have all ended, as those running do not count.
+
     Args:
         done: jobs that have ended, at least 1.
         earlier: how many of these had been finished before the sweep, and took no time. If all of them: no time is

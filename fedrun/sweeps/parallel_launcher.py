@@ -35,7 +35,6 @@ class Parallel(SweepLauncher):
         """Run the jobs, numbered from ``initial_job_idx``; return their results in order."""
         # Hydra loads this module whenever it starts
         from fedrun.sweeps.callback import say
-        from fedrun.sweeps.gpus import visible_gpus
         from fedrun.sweeps.job_processes import run_jobs
         from fedrun.sweeps.jobs_left import JobsLeft
         from fedrun.system.cores import cores
@@ -83,3 +82,22 @@ class Parallel(SweepLauncher):
         return run_job(
             self.task_function, config, "hydra.sweep.dir", "hydra.sweep.subdir", hydra_context=self.hydra_context
         )
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """The GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them.
+
+    They are counted in a forked process, because a process that has initialised CUDA cannot fork others that use it.
+    """
+    from fedrun.sweeps.job_processes import run_jobs
+
+    (count,) = run_jobs(lambda number, slot: _gpu_count(), 1, 1, lambda number, how: 0)
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = map(str, range(count)) if named is None else (name.strip() for name in named.split(","))
+    return tuple(names)[:count]
+
+
+def _gpu_count() -> int:
+    import torch
+
+    return torch.cuda.device_count()

@@ -11,15 +11,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedrun.config.grids import Grid, Job, arguments_of, values
-from fedrun.config.overrides import typed
+from fedrun.config.grids import Grid, Job, arguments_of, jobs, values
+from fedrun.config.overrides import without_implied
+from fedrun.config.sweeper import sweeper_settings
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.runs.display import wording
 from fedrun.sweeps.outcome import Outcome
 from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    from hydra.core.config_loader import ConfigLoader
+    from omegaconf import DictConfig
 
 HPARAMS = "hparams"
 """The folder of a sweep's suggestions; a config group, if the sweep's folder is ``--config-dir``."""
@@ -75,6 +80,23 @@ def untuned(arguments: Iterable[str], stages: Sequence[Grid]) -> list[str]:
     """The command line's arguments without values of tuned keys."""
     tuned = {key for stage in stages for key in stage}
     return [argument for argument in arguments if argument.partition("=")[0] not in tuned]
+
+
+def planned(config: DictConfig, loader: ConfigLoader) -> tuple[list[Job], Sequence[Grid]]:
+    """The jobs of a sweep without values of tuned keys, and the stages of its search; no stages: it is no search.
+
+    Args:
+        config: Hydra's configuration of the sweep.
+        loader: Hydra's.
+
+    Raises:
+        InputError: there is no such scale, or a key below ``hydra.sweeper`` has a value that is not allowed.
+        HydraException: a value cannot be read.
+    """
+    sweeper = sweeper_settings(config.hydra)
+    stages = sweeper.at(config.scale).stages
+    arguments = untuned(config.hydra.overrides.task, stages)
+    return jobs(sweeper, config.name, config.scale, arguments, loader), stages
 
 
 def with_arguments(stage: Grid, arguments: Iterable[str]) -> Grid:
@@ -175,7 +197,7 @@ def suggestion(arm: Arm, metric: str, command: str) -> str:
     lines = [
         "# @package _global_",
         f"# Suggested by: {command}",
-        f"# For: {' '.join(typed(arm.overrides)) or 'the default configuration'}",
+        f"# For: {' '.join(without_implied(arm.overrides)) or 'the default configuration'}",
         f"# {wording.name(metric)} after the last round, mean over the seeds {seeds}:",
         *(
             f"#   {' '.join(tried)}: {'failed' if math.isnan(mean) else wording.value(metric, mean)}"
@@ -188,10 +210,15 @@ def suggestion(arm: Arm, metric: str, command: str) -> str:
     return "\n".join([*lines, chosen])
 
 
-def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> None:
-    """Write a suggestion for every arm that has run: ``SETTING-STRATEGY.yaml``, numbered if the name is taken."""
+def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> list[Path]:
+    """Write a suggestion for every arm that has run: ``SETTING-STRATEGY.yaml``, numbered if the name is taken.
+
+    Returns:
+        The files.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     taken: dict[str, int] = {}
+    files = []
     for arm in arms:
         if arm.run is None:
             continue
@@ -199,8 +226,5 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> Non
         taken[name] = taken.get(name, 0) + 1
         path = folder / (f"{name}.yaml" if taken[name] == 1 else f"{name}.{taken[name]}.yaml")
         path.write_text(suggestion(arm, metric, command), encoding="utf-8")
-
-
-def suggestions(sweep: Path) -> list[Path]:
-    """The suggestions that a sweep has written."""
-    return sorted((sweep / HPARAMS).glob("*.yaml"))
+        files.append(path)
+    return files

@@ -49,7 +49,14 @@ class RunError(Exception):
         return one_line(super().__str__())
 
 
-def foreseen(error: Exception) -> InputError | RunError | None:
+class Defect(Exception):  # noqa: N818 - the usual word for it
+    """An unexpected error, which is its cause; shown with its traceback."""
+
+    def __str__(self) -> str:
+        return "please report this, unless the error above is one of your own code"
+
+
+def expected_error(error: Exception) -> InputError | RunError | None:
     """The message for an expected error: an inaccessible file, a full disk or too little memory. None for others."""
     if isinstance(error, OSError):
         name = os.fspath(error.filename) if isinstance(error.filename, (str, os.PathLike)) else "a file"

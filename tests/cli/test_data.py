@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from fedrun.cli.data import run
+from fedrun.cli import data
+from fedrun.cli.entrypoint import exit_status
+
+
+def run(arguments: Sequence[str]) -> int:
+    return exit_status(data.run, "fedrun-data", arguments)
 
 
 def test_pictures_are_with_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +126,6 @@ def test_what_is_no_fetching(arguments: list[str], capsys: pytest.CaptureFixture
 
 
 def test_what_cannot_be_parsed_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        run(["mnist", "--nosuch"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    assert run(["mnist", "--nosuch"]) == 2
+    said = capsys.readouterr().err
+    assert said == "fedrun-data: unrecognized arguments: --nosuch; fedrun-data --help shows what is allowed\n"

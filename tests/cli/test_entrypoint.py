@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fedrun.cli.entrypoint import exit_status
+
 from ..helpers.run_folders import rows
 
 COMMAND = [
@@ -39,6 +41,15 @@ def test_a_full_disk(folders):
         2,
         "fedrun-report: the output cannot be written (No space left on device)\n",
     )
+
+
+def test_an_error_begins_with_the_commands_name_however_it_was_started(capsys, monkeypatch):
+    def command(arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(sys, "argv", ["report.py"])
+    assert exit_status(command, "fedrun-report", []) == 1
+    assert capsys.readouterr().err.startswith("fedrun-report: not enough memory")
 
 
 def test_a_closed_output():
@@ -71,7 +82,7 @@ def test_ctrl_c():
         "def command(arguments):\n"
         "    print('begun', flush=True)\n"
         "    time.sleep(60)\n"
-        "entrypoint.run_command(command)\n"
+        "entrypoint.run_command(command, 'fedrun-report')\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"begun\n"
@@ -84,7 +95,7 @@ def test_a_stop_without_a_standard_output():
     code = (
         "import os, signal, sys\n"
         "from fedrun.cli import entrypoint\n"
-        "entrypoint.run_command(lambda arguments: os.kill(os.getpid(), signal.SIGTERM))\n"
+        "entrypoint.run_command(lambda arguments: os.kill(os.getpid(), signal.SIGTERM), 'fedrun-report')\n"
     )
     found = subprocess.run(["sh", "-c", '"$@" >&-', "sh", sys.executable, "-c", code], stderr=-1, check=False)
     assert (found.returncode, found.stderr) == (143, b"")

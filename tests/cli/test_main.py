@@ -133,6 +133,21 @@ REFUSED = [
         "-m experiment=fedavg/tune scale=smoke hydra.sweeper.stages=[{model:'mlp,logistic'}]",
         "hydra.sweeper.stages: model is a group; a search tunes keys, such as local.lr",
     ),
+    ("-m hydra.sweeper.stages=null seed=0,1", "hydra.sweeper.stages=null: allowed: a list, each item a mapping\n"),
+    (
+        "-m hydra/sweeper=basic seed=0,1 rounds=abc",
+        "rounds=abc: allowed: an integer, at least 1 (job 0 of the sweep: seed=0 rounds=abc)\n",
+    ),
+    ("-m hydra.sweep.dir=null seed=0,1", "hydra.sweep.dir=null: not a value of this key\n"),
+    ("../conf/model=[mlp]", "../conf/model=[mlp]: cannot be read; "),
+    ("/tmp=[1,2]", "/tmp=[1,2]: cannot be read; "),
+    (
+        "/tmp=new",
+        "/tmp=new: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value with other "
+        "special characters is quoted\n",
+    ),
+    ("-m hydra.sweeper=null", "hydra.sweeper: null is no sweeper; allowed: hydra/sweeper=OPTION\n"),
+    ("-m hydra.launcher._target_=os.system", "hydra.launcher: os.system is no launcher; allowed: hydra/launcher="),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
     (
         "--config-name=other",
@@ -257,6 +272,10 @@ def test_the_composed_configuration_is_shown(checking: Fedrun, tmp_path: Path) -
     assert ended.deferred
     assert "\n    _target_: fedrun.strategies.fedprox.FedProx\n    mu: 0.01\n" in ended.out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_help_for_a_command_line_that_shows_the_configuration(checking: Fedrun, tmp_path: Path) -> None:
+    assert checking("-c", "job", "--help", folder=tmp_path).out.startswith("fedrun runs federated-learning")
 
 
 def test_the_version_is_fedruns(checking: Fedrun, tmp_path: Path) -> None:

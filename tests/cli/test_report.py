@@ -6,10 +6,15 @@ import sys
 import pytest
 from matplotlib.image import imread
 
-from fedrun.cli.report import run
+from fedrun.cli import report
+from fedrun.cli.entrypoint import exit_status
 from fedrun.report.papers.cell_jobs import cell_configs
 
 from ..helpers.run_folders import rows
+
+
+def run(arguments):
+    return exit_status(report.run, "fedrun-report", arguments)
 
 
 @pytest.fixture
@@ -18,6 +23,11 @@ def runs(folders):
         folders.write(seed, rows(0.1, 0.3, value))
         folders.write(seed, rows(0.1, 0.8, value + 0.1 * (seed + 1)), changes={"local.lr": 0.2})
     return str(folders.top)
+
+
+def test_options_may_stand_between_folders(runs, capsys):
+    assert run([f"{runs}/*", "--format", "csv", runs]) == 0
+    assert capsys.readouterr().out.startswith("folder,name,dataset,")
 
 
 def test_markdown_is_the_default(runs, capsys):
@@ -104,7 +114,7 @@ REFUSED = [
     (("{runs}", "--metric", "own/f1"), "own/f1: no run has this metric; allowed: test/accuracy, test/loss"),
     (("{runs}", "--baseline", "krum"), "baseline krum: no such setting; allowed: local.lr=0.1, local.lr=0.2"),
     (("{runs}", "--curve", "x"), "x: no run has this metric; allowed: test/accuracy, test/loss"),
-    (("{runs}", "--curve", "test/loss", "--to", "{empty}/no/c.png"), "{empty}/no/c.png: cannot be written"),
+    (("{runs}", "--curve", "test/loss", "--to", "/dev/null/c.png"), "/dev/null/c.png: cannot be written"),
     (("{runs}", "--curve", "test/loss", "--to", "{empty}/c.eps"), "--to {empty}/c.eps: allowed for a picture: a file "),
     (("{runs}", "--to", "{empty}"), "--to {empty}: is a folder; allowed: a file"),
     (("{runs}", "--curve", "test/loss", "--to", "{empty}/c"), "--to {empty}/c: allowed for a picture: a file whose "),

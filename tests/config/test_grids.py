@@ -9,16 +9,23 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from fedrun.config import grids
-from fedrun.config.grids import named, stages, sweeper_settings
+from fedrun.config.grids import named
+from fedrun.config.sweeper import GRIDS as TARGET
+from fedrun.config.sweeper import NO_GRIDS, SweeperSettings, sweeper_settings
 from fedrun.system.errors import InputError
 
 SEEDS = {"seed": "0,1"}
 GRIDS = ({"strategy": "a,b", "mu": "[1,2]"}, {"strategy": "c"})
 
 
+def settings(**keys: Any) -> SweeperSettings:
+    return SweeperSettings.of({"_target_": TARGET, **NO_GRIDS, **keys})
+
+
 def jobs(params: Any, several: Any, arguments: list[str], scale: str = "full", scales: Any = None) -> list[list[str]]:
-    sweeper = {"params": params, "grids": list(several), "scales": scales or {}, "stages": []}
-    return grids.jobs(sweeper, "x/table1", scale, arguments, None)
+    return grids.jobs(
+        settings(params=params, grids=list(several), scales=scales or {}), "x/table1", scale, arguments, None
+    )
 
 
 def test_all_combinations_of_one_grid():
@@ -105,14 +112,38 @@ def test_scales_that_an_experiment_does_not_have() -> None:
 
 
 def test_the_stages_of_a_search_may_be_those_of_a_scale() -> None:
-    sweeper = {"stages": [{"lr": "1,2,3"}], "scales": SCALES}
-    assert (stages(sweeper, "small"), stages(sweeper, "smoke")) == ([{"lr": "1,2,3"}], [{"lr": "1,2"}])
+    sweeper = settings(stages=[{"lr": "1,2,3"}], scales=SCALES)
+    assert (sweeper.at("small").stages, sweeper.at("smoke").stages) == (({"lr": "1,2,3"},), ({"lr": "1,2"},))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("params", None, "params=null: allowed: a mapping"),
+        ("grids", 3, "grids=3: allowed: a list, each item a mapping"),
+        ("stages", None, "stages=null: allowed: a list, each item a mapping"),
+        ("stages", ["local.lr"], "stages=[local.lr]: allowed: a list, each item a mapping"),
+        ("metric", 5, "metric=5: allowed: a text"),
+        ("scales", {"small": {"stages": 3}}, "scales.small.stages=3: allowed: a list, each item a mapping"),
+        (
+            "scales",
+            {"small": {"param": {}}},
+            "scales.small.param: unknown key; allowed below hydra.sweeper.scales.small: ",
+        ),
+        ("grid", [], "grid: unknown key; allowed below hydra.sweeper: params, grids, "),
+    ],
+)
+def test_settings_that_are_not_allowed(key: str, value: object, message: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        settings(**{key: value}).at("small")
+    assert str(refusal.value).startswith(f"hydra.sweeper.{message}")
 
 
 def test_stages_of_the_command_line_replace_those_of_a_scale() -> None:
     given = ["hydra.sweeper.stages=[{lr:'3'}]"]
-    hydra = {"sweeper": {"stages": [{"lr": "3"}], "scales": SCALES}, "overrides": {"hydra": given}}
-    assert stages(sweeper_settings(OmegaConf.create(hydra)), "smoke") == [{"lr": "3"}]
+    sweeper = {"_target_": TARGET, **NO_GRIDS, "stages": [{"lr": "3"}], "scales": SCALES}
+    hydra = {"sweeper": sweeper, "overrides": {"hydra": given}}
+    assert sweeper_settings(OmegaConf.create(hydra)).at("smoke").stages == ({"lr": "3"},)
     hydra["overrides"]["hydra"] = []
-    assert stages(sweeper_settings(OmegaConf.create(hydra)), "smoke") == [{"lr": "1,2"}]
+    assert sweeper_settings(OmegaConf.create(hydra)).at("smoke").stages == ({"lr": "1,2"},)
     assert (named("x", "full"), named("x", "small")) == ("x", "x/small")

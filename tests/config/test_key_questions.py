@@ -225,7 +225,8 @@ def test_an_unknown_key(ask, key: str, meant: str) -> None:
         ("--why local.lrr", 2, "fedrun: --why local.lrr: unknown key; fedrun --cfg job shows all keys; did you mean"),
         ("--why local.lr local.lrr=2", 2, "fedrun: local.lrr: unknown key; allowed below local: lr, "),
         ("--explain", 2, "fedrun: argument --explain: expected one argument; fedrun --help shows what is allowed"),
-        ("-m seed=0,1 --why seed", 2, "fedrun: -m: allowed: without --why and --explain"),
+        ("-m seed=0,1 --why seed", 2, "fedrun: -m: cannot be combined with --why or --explain"),
+        ("-c job --why seed", 2, "fedrun: --cfg: cannot be combined with --why or --explain"),
     ],
 )
 def test_on_the_command_line(checking: Fedrun, tmp_path: Path, arguments: str, status: int, text: str) -> None:

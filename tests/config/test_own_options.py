@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedrun.cli.data import run as fedrun_data
+from fedrun.cli.entrypoint import exit_status
 from fedrun.config.composed import compose
-from fedrun.config.composition_errors import explain
+from fedrun.config.composition_errors import message_for
+from fedrun.config.defaults_lists import DefaultsTree
 from fedrun.config.sources import why
 from fedrun.execution.choice import EXECUTORS
 from fedrun.experiment.experiment import build_experiment
@@ -49,6 +51,16 @@ def test_they_compose_in_a_library(own: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (experiment.strategy.client.mu, experiment.partition.clients, experiment.local.lr) == (0.5, 3, 0.05)
     assert experiment.record.group.startswith("runs/digits/strong/")
     assert experiment.record.overrides == ("strategy=strong", "partition=few")
+
+
+def test_one_of_them_alone(own: Path) -> None:
+    parts = DefaultsTree({}, set(), (own,)).parts_of("strategy", "strong")
+    assert [(part.option, part.package) for part in parts] == [
+        ("strong", "strategy.client"),
+        ("fedavg", "strategy.server"),
+        ("strong", "strategy"),
+    ]
+    assert parts[0].content["mu"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -110,6 +122,23 @@ def test_a_file_of_another_form_ends_the_command(checking: Fedrun, own: Path) ->
         assert ended.err.startswith(f"fedrun: {own}/strategy/habit.yaml: contains just text; allowed: ")
 
 
+def test_scales_of_an_experiment_of_ones_own(checking: Fedrun, own: Path) -> None:
+    """Its jobs are of a sweep whatever its file says about ``hydra.mode``; a single run has no scale."""
+    (own / "experiment").mkdir()
+    sweeper = "hydra: {sweeper: {scales: {full: {}, small: {params: {rounds: '0'}}}}}"
+    (own / "experiment" / "mine.yaml").write_text(f"# @package _global_\n{sweeper}\n")
+    command = ("--config-dir", "own", "experiment=mine", "scale=small")
+    ended = checking("-m", *command, folder=own.parent)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith("fedrun: rounds=0: allowed: an integer, at least 1 (job 0 of the sweep: rounds=0 name=")
+    assert checking(*command, folder=own.parent).err.startswith("fedrun: scale=small: allowed in sweeps, such as ")
+
+
+def test_a_library_composes_no_jobs(own: Path) -> None:
+    """Whatever the way to the configuration: without Hydra, or with it for a folder."""
+    assert compose(["experiment=demo"]) == compose(["experiment=demo"], config_dir=own)
+
+
 def test_a_folder_that_is_not_there(checking: Fedrun, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^--config-dir nowhere: no such folder; allowed: one with options in it"):
         compose([], config_dir="nowhere")
@@ -154,7 +183,8 @@ def test_a_file_that_is_not_yaml(
     message = rf"{re.escape(str(file))}: {reason}"
     with pytest.raises(InputError, match=f"^{message}"):
         compose(["strategy=strong"], config_dir=own)
-    assert fedrun_data(["show", "strategy=strong", "--config-dir", str(own), "--to", str(own.parent)]) == 2
+    arguments = ["show", "strategy=strong", "--config-dir", str(own), "--to", str(own.parent)]
+    assert exit_status(fedrun_data, "fedrun-data", arguments) == 2
     said = [capsys.readouterr().err]
     said += [
         checking("--config-dir", str(own), *arguments, folder=own.parent).err
@@ -176,8 +206,8 @@ def test_only_folders_of_runs_are_answered_with_another_one(own: Path) -> None:
     with pytest.raises(OSError, match="strong") as refusal:
         locked.read_text()
     reason = refusal.value.strerror
-    assert explain(refusal.value, [], own) == f"{locked}: {reason}; allowed: files of options that can be read"
-    assert explain(PermissionError(13, "Permission denied", "/locked"), []) == (
+    assert message_for(refusal.value, [], own) == f"{locked}: {reason}; allowed: files of options that can be read"
+    assert message_for(PermissionError(13, "Permission denied", "/locked"), []) == (
         "/locked: Permission denied; choose another output_dir"
     )
 

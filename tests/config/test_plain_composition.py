@@ -13,23 +13,23 @@ from omegaconf import OmegaConf
 from fedrun.config import defaults_lists
 from fedrun.config.composed import Composed
 from fedrun.config.defaults_lists import NotPlainError
-from fedrun.config.grids import sweeper_settings
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.options import conf_dir, groups, options
-from fedrun.config.overrides import completed
+from fedrun.config.overrides import with_implied
 from fedrun.config.plain_composition import plain_composition
+from fedrun.config.sweeper import SweeperSettings, sweeper_settings
 
 ALONE = ("experiment", "hparams", "study")
 """Groups whose options change those of other groups."""
 
 
 def assert_as_hydra(overrides: Sequence[str]) -> None:
-    plain = plain_composition(completed(overrides))
+    plain = plain_composition(with_implied(overrides))
     by_hydra = hydra_config(overrides, None)
     composed = Composed.of(OmegaConf.masked_copy(by_hydra, [key for key in by_hydra if key != "hydra"]), by_hydra.hydra)
     assert json.dumps(plain.config) == json.dumps(composed.config)
     assert plain.choices == composed.choices
-    assert plain.sweeper == sweeper_settings(by_hydra.hydra)
+    assert SweeperSettings.of(plain.sweeper) == sweeper_settings(by_hydra.hydra)
 
 
 def mixtures() -> list[list[str]]:

@@ -149,7 +149,7 @@ def test_reports_parse() -> None:
     lines = commands("fedrun-report")
     assert len(lines) > 5
     for command in lines:
-        report_command.check(report_command.parser().parse_args(shlex.split(command)[1:]))
+        report_command.check(report_command.parser().parse_intermixed_args(shlex.split(command)[1:]))
 
 
 def test_data_commands_name_datasets() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from fedrun.sweeps import gpus, parallel_launcher
+from fedrun.sweeps import parallel_launcher
 from fedrun.sweeps.parallel_launcher import Parallel
 
 
@@ -33,7 +33,7 @@ def test_the_visible_gpus(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
-    assert gpus.visible_gpus() == names
+    assert parallel_launcher.visible_gpus() == names
 
 
 def launcher(folder: Path, device: str, jobs: int | None) -> Parallel:
@@ -67,7 +67,7 @@ def test_jobs_are_distributed_over_the_gpus(
         at_once.append(many)
         return [job(number, number % many) for number in range(count)]
 
-    monkeypatch.setattr("fedrun.sweeps.gpus.visible_gpus", lambda: ("3", "5"))
+    monkeypatch.setattr("fedrun.sweeps.parallel_launcher.visible_gpus", lambda: ("3", "5"))
     monkeypatch.setattr("fedrun.sweeps.job_processes.run_jobs", one_wave_after_another)
     monkeypatch.setattr(parallel_launcher, "run_job", lambda *args, **kwargs: os.environ["CUDA_VISIBLE_DEVICES"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
@@ -81,7 +81,7 @@ def test_jobs_are_distributed_over_the_gpus(
 def test_jobs_with_a_device_of_their_own_see_all_gpus(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str, override: str
 ) -> None:
-    monkeypatch.setattr("fedrun.sweeps.gpus.visible_gpus", lambda: ("3", "5"))
+    monkeypatch.setattr("fedrun.sweeps.parallel_launcher.visible_gpus", lambda: ("3", "5"))
     monkeypatch.setattr(
         "fedrun.sweeps.job_processes.run_jobs",
         lambda job, count, many, lost, progress: [job(number, number % many) for number in range(count)],

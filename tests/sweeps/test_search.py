@@ -10,7 +10,6 @@ import pytest
 from omegaconf import OmegaConf
 
 from fedrun.config.experiments import experiment_sweep
-from fedrun.config.grids import stages
 from fedrun.config.options import options
 from fedrun.experiment.experiment import build_experiment
 from fedrun.report.papers.table_reading import tables
@@ -20,7 +19,6 @@ from fedrun.sweeps.search import (
     named_after,
     settle,
     suggest,
-    suggestions,
     trials,
     untuned,
     with_arguments,
@@ -124,13 +122,12 @@ def test_a_suggestion_is_an_option_of_hparams(tmp_path):
     found = arms(made())
     tried = trials(found, STAGES[0], knows)
     settle(tried, [outcome(v) for v in (0.2, 0.4, 0.9, 0.1)] + [outcome(0.8)] * 4, METRIC)
-    suggest(found, METRIC, "fedrun experiment=x", tmp_path / "hparams")
-    paths = suggestions(tmp_path)
-    assert [path.name for path in paths] == ["digits-a.2.yaml", "digits-a.yaml"]
-    text = paths[1].read_text()
+    paths = suggest(found, METRIC, "fedrun experiment=x", tmp_path / "hparams")
+    assert [path.name for path in paths] == ["digits-a.yaml", "digits-a.2.yaml"]
+    text = paths[0].read_text()
     assert text.startswith("# @package _global_\n# Suggested by: fedrun experiment=x\n# For: strategy=a\n")
     assert "seeds 0, 1:\n#   local.lr=0.1: 30.00 %\n#   local.lr=1.0: 50.00 %\n" in text
-    assert OmegaConf.to_container(OmegaConf.load(paths[1])) == {"local": {"lr": 1.0}}
+    assert OmegaConf.to_container(OmegaConf.load(paths[0])) == {"local": {"lr": 1.0}}
 
 
 @pytest.mark.parametrize("name", TUNES)
@@ -139,7 +136,7 @@ def test_every_papers_search_holds_validation_data_out(name, scale):
     config = job_config([f"experiment={name}", f"scale={scale}"])
     assert build_experiment(config).validation.share > 0
     assert config["name"] == (name if scale == "full" else f"{name}/{scale}")
-    searched = stages(experiment_sweep(name).sweeper, scale)
+    searched = experiment_sweep(name).sweeper.at(scale).stages
     assert searched and all("," in values for stage in searched for values in stage.values())
 
 

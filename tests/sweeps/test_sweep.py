@@ -82,10 +82,9 @@ def test_a_sweep_without_published_values_shows_what_was_typed(fedrun: Fedrun, t
     assert f"== 1: ~hparams seed=1 {' '.join(SETTING)}" in ended.out.splitlines()
     (sweep,) = (tmp_path / "outputs/sweeps").iterdir()
     assert outcomes(sweep)[0].overrides == ("~hparams", "seed=0", *SETTING)
-    recorded = OmegaConf.load(sweep / "multirun.yaml")
-    assert list(recorded.hydra.overrides.task) == ["~hparams", "seed=0,1", *SETTING]
     files = [path for path in tmp_path.rglob("*") if path.suffix in (".yaml", ".json", ".log")]
-    assert len(files) == 11
+    files.remove(sweep / "multirun.yaml")  # Hydra's overrides
+    assert len(files) == 10
     assert [path for path in files if "~hparams@" in path.read_text()] == []
 
 
@@ -135,11 +134,14 @@ def test_a_lack_of_memory_is_one_line(fedrun: Fedrun, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_another_sweep_has_used(fedrun: Fedrun, tmp_path: Path) -> None:
-    """What is told is of this sweep's jobs."""
+    """What is told is of this sweep's jobs, and of its search."""
+    (tmp_path / "here" / "hparams").mkdir(parents=True)
+    (tmp_path / "here" / "hparams" / "digits-fedavg.yaml").write_text("local: {lr: 0.5}\n")
     for seeds, runs in (("0,1", "2"), ("2", "1")):
         ended = fedrun("-m", f"seed={seeds}", "hydra.sweep.dir=here", *SETTING, folder=tmp_path)
         assert (ended.status, ended.err) == (0, "")
         assert [row[2] for row in table(ended.out)] == [runs]
+        assert "hparams here" not in ended.out
 
 
 def test_a_finished_run_without_its_metrics_is_in_the_table(fedrun: Fedrun, tmp_path: Path) -> None:
@@ -252,7 +254,7 @@ def test_a_search_ends_with_suggested_hparams(fedrun: Fedrun, tmp_path: Path) ->
         f"== {n // 2}" for n in range(4)
     ]
     assert "Validation metrics after the last round" in ended.out
-    name, path = ended.out.splitlines()[-1].split()
+    name, path = ended.out.split("\n\n")[0].splitlines()[-1].split()
     suggested = (tmp_path / path).read_text()
     assert f"# Suggested by: fedrun -m validation.share=0.2 {' '.join(SETTING)} '{stages}'\n" in suggested
     assert (name, Path(path).name) == ("hparams", "digits-fedavg.yaml")

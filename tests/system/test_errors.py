@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedrun.config.allowed_values import in_message
-from fedrun.system.errors import InputError, RunError, foreseen, one_line
+from fedrun.system.errors import InputError, RunError, expected_error, one_line
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_of_a_long_message_the_middle_is_left_out():
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG])
 def test_a_file_that_cannot_be_reached(code):
-    known = foreseen(OSError(code, os.strerror(code), "/there/it is"))
+    known = expected_error(OSError(code, os.strerror(code), "/there/it is"))
     assert isinstance(known, InputError)
     assert str(known) == f"/there/it is: {os.strerror(code)}; allowed: files and folders that can be read"
 
@@ -48,14 +48,14 @@ def test_a_file_that_cannot_be_reached(code):
     ],
 )
 def test_too_little_memory(error, amount):
-    known = foreseen(error)
+    known = expected_error(error)
     assert isinstance(known, RunError)
     assert str(known).startswith(f"not enough memory{amount}: the data, the model, ")
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk(code):
-    known = foreseen(OSError(code, os.strerror(code), "/there/it is"))
+    known = expected_error(OSError(code, os.strerror(code), "/there/it is"))
     assert isinstance(known, RunError)
     assert str(known) == f"/there/it is: {os.strerror(code)}; make room, and repeat the command"
 
@@ -63,10 +63,10 @@ def test_a_full_disk(code):
 def test_a_user_without_a_home_folder():
     with pytest.raises(RuntimeError) as raised:
         Path("~nobody-of-this-name/x.csv").expanduser()
-    known = str(foreseen(raised.value))
+    known = str(expected_error(raised.value))
     assert known.startswith("a path begins with ~ and the name of a user without a home folder")
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), RuntimeError("no"), OSError(errno.EIO, "broken", "a"), OSError()])
 def test_other_errors_are_not_foreseen(error):
-    assert foreseen(error) is None
+    assert expected_error(error) is None

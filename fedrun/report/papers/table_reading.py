@@ -286,7 +286,7 @@ def load(name: str) -> TableReading:
     """
     if name not in (known := tables()):
         raise InputError(f"table {name}: no such table; allowed: {', '.join(known)}")
-    table = experiment_sweep(name).sweeper["table"]
+    table = experiment_sweep(name).sweeper.table
     return described({**table, "experiment": name}, TableReading, f"experiment={name}: hydra.sweeper.table")
 
 

@@ -18,7 +18,8 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from fedrun.cli.data import run
+from fedrun.cli import data
+from fedrun.cli.entrypoint import exit_status
 from fedrun.data.datasets.femnist import Femnist
 from fedrun.data.datasets.sent140 import Sent140
 from fedrun.data.download import install
@@ -57,7 +58,7 @@ def parquet() -> bytes:
 
 
 def command(*arguments: str | Path) -> int:
-    return run([*map(str, arguments)])
+    return exit_status(data.run, "fedrun-data", [*map(str, arguments)])
 
 
 def test_an_archive_becomes_what_the_loader_reads(site: Any, tmp_path: Path) -> None:

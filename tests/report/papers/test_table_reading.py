@@ -247,7 +247,7 @@ def test_what_a_table_does_not_say_is_refused():
 
 
 def test_a_damaged_description_is_refused_in_one_line():
-    table = {**experiment_sweep("turbosvm/table2").sweeper["table"], "experiment": "turbosvm/table2"}
+    table = {**experiment_sweep("turbosvm/table2").sweeper.table, "experiment": "turbosvm/table2"}
     assert described(table, TableReading, "here") == load("turbosvm/table2")
     with pytest.raises(InputError) as refusal:
         described({**table, "metrics": {"rounds_to_0.70": {"target": -1, "interpolated": False}}}, TableReading, "here")

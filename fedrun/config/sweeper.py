@@ -1,0 +1,107 @@
+"""The settings of a sweep: the keys below ``hydra.sweeper``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fedrun.config.build import construct
+from fedrun.config.config_class import config_class
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    from hydra.conf import HydraConf
+    from omegaconf import DictConfig
+
+GRIDS = "hydra_plugins.fedrun.Grids"
+"""The ``_target_`` of fedrun's sweeper."""
+
+NO_GRIDS = {"params": {}, "grids": [{}], "scales": {}, "stages": [], "metric": "", "table": {}, "figures": {}}
+
+
+@config_class
+class ScaleSettings:
+    """An experiment's settings for a scale.
+
+    Attributes:
+        params: values for all grids.
+        grids: further values, for each grid.
+        stages: grids of tuned values; none: nothing is tuned.
+    """
+
+    params: Mapping[str, Any]
+    grids: tuple[Mapping[str, Any], ...]
+    stages: tuple[Mapping[str, Any], ...]
+
+
+@config_class
+class SweeperSettings:
+    """The keys below ``hydra.sweeper``, as plain containers and scalars.
+
+    Attributes:
+        params: values that all grids have in common.
+        grids: further values, for each grid.
+        scales: for each scale the keys of :class:`ScaleSettings`, each of which may be left out.
+        stages: grids of tuned values, for scales without stages of their own.
+        metric: by which the best values are chosen.
+        table: how the report reads a paper's table from the runs.
+        figures: that the report draws from the runs.
+    """
+
+    params: Mapping[str, Any]
+    grids: tuple[Mapping[str, Any], ...]
+    scales: Mapping[str, Mapping[str, Any] | None]
+    stages: tuple[Mapping[str, Any], ...]
+    metric: str
+    table: Mapping[str, Any]
+    figures: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, settings: Any) -> SweeperSettings:
+        """The settings in a composed configuration; of another sweeper than fedrun's, its ``params`` in a single grid.
+
+        Raises:
+            InputError: a key is missing or unknown, or its value is not allowed.
+        """
+        known = dict(settings) if isinstance(settings, Mapping) else {}
+        if known.pop("_target_", None) != GRIDS:
+            known = {**NO_GRIDS, "params": known.get("params") or {}}
+        built = construct(cls, known, "hydra.sweeper")
+        assert isinstance(built, cls)
+        return built
+
+    def at(self, scale: str) -> ScaleSettings:
+        """The settings for a scale.
+
+        Raises:
+            InputError: there is no such scale, or its settings are not allowed.
+        """
+        if scale not in self.scales and (self.scales or scale != "full"):
+            allowed = ", ".join(self.scales) or "full, as this is no experiment with scales"
+            raise InputError(f"scale={scale}: allowed: {allowed}")
+        settings = {"params": {}, "grids": [{}], "stages": self.stages, **(self.scales.get(scale) or {})}
+        built = construct(ScaleSettings, settings, f"hydra.sweeper.scales.{scale}")
+        assert isinstance(built, ScaleSettings)
+        return built
+
+
+def sweeper_settings(hydra: DictConfig | HydraConf) -> SweeperSettings:
+    """The settings that Hydra composed. Stages of the command line replace those of every scale.
+
+    Args:
+        hydra: Hydra's part of a composed configuration.
+
+    Raises:
+        InputError: a key is missing or unknown, or its value is not allowed.
+    """
+    from omegaconf import OmegaConf
+
+    settings = SweeperSettings.of(OmegaConf.to_container(hydra.sweeper, resolve=True) if hydra.sweeper else None)
+    if not any(override.startswith("hydra.sweeper.stages=") for override in hydra.overrides.hydra):
+        return settings
+    scales = {
+        scale: {key: value for key, value in (own or {}).items() if key != "stages"}
+        for scale, own in settings.scales.items()
+    }
+    return replace(settings, scales=scales)

@@ -1,0 +1,56 @@
+"""What ends a whole sweep: a stop, and a defect of fedrun, which is shown with its traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+from fedrun.cli import application
+from fedrun.sweeps.grid_sweeper import Grids
+from fedrun.system.errors import Defect
+
+
+@pytest.fixture(autouse=True)
+def command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fedrun"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    yield
+    GlobalHydra.instance().clear()
+
+
+def raising(error: BaseException) -> Any:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    return fail
+
+
+def test_while_the_jobs_of_a_sweep_are_checked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fedrun.experiment.experiment.build_experiment", raising(AttributeError("of fedrun")))
+    with pytest.raises(SystemExit) as ended:
+        application._guarded(["-m", "seed=0,1"])
+    assert ended.value.code == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("fedrun.system.errors.Defect: please report this, unless ")
+
+
+def test_while_a_sweep_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Grids, "launch", raising(KeyError("boom")))
+    with pytest.raises(Defect, match="^please report this"):
+        application._guarded(["-m", "seed=0,1"])
+
+
+def test_a_stop_whose_clean_up_failed_ends_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = RuntimeError("in the clean-up")
+    stopped.__context__ = KeyboardInterrupt()
+    monkeypatch.setattr("fedrun.runs.run.run", raising(stopped))
+    with pytest.raises(KeyboardInterrupt):
+        application._guarded(["-m", "seed=0,1"])
