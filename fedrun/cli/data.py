@@ -151,7 +151,7 @@ def show(settings: Sequence[str], folder: Path | None = None, config_dir: Path |
 
     Args:
         settings: as for fedrun, such as ``dataset=mnist``.
-        folder: of ``samples.png`` and, if samples have classes, ``labels.png``; None: ``pictures`` in ``output_dir``.
+        folder: folder for ``samples.png`` and, if samples have classes, ``labels.png``; None: ``output_dir/pictures``.
         config_dir: folder of further options.
 
     Raises:

@@ -33,7 +33,7 @@ class Composed:
     Attributes:
         config: the values, interpolations resolved.
         choices: the chosen option of each group, such as ``{"dataset": "digits", "strategy": "fedavg"}``.
-        overrides: of the user, such as ``("dataset=femnist", "seed=1")``.
+        overrides: overrides of the user, such as ``("dataset=femnist", "seed=1")``.
         hparams: the published values that it contains: the option with the strategy's own values in a setting, such as
             ``femnist-fedprox``, otherwise the setting; None if there are none.
         sweep: the name of its sweep's folder; None: it is not a job of a sweep.
@@ -80,7 +80,7 @@ class Composed:
 
         Args:
             sweeper: the values below ``hydra.sweeper``.
-            folders: of options.
+            folders: folders of options.
 
         Raises:
             InputError: there is no such option or scale.
@@ -108,7 +108,7 @@ class Composed:
 
         Args:
             key: the group, with its place if it has one of its own.
-            folders: of options.
+            folders: folders of options.
         """
         if not any(override.lstrip("+").startswith(f"{key}=") for override in self.overrides):
             return

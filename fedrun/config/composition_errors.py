@@ -31,7 +31,7 @@ def composing(arguments: Sequence[str], config_dir: Path | None = None) -> Itera
     """Turn an error of the composition in the block into one line; all other errors are defects, and stay as they are.
 
     Args:
-        arguments: of the command line.
+        arguments: arguments of the command line.
         config_dir: folder of further options; None: the running command's.
 
     Raises:

@@ -17,7 +17,7 @@ class Entry:
     """A line of a defaults list.
 
     Attributes:
-        group: from which it chooses, with the groups above it.
+        group: the group from which it chooses, with the groups above it.
         option: the option's name, which may refer to other groups' options; None: no option.
         relative: the group as written, dotted; the place of the option unless another is given.
         package: the place given after ``@``; None: none is.
@@ -75,7 +75,7 @@ def added(content: Mapping[str, Any], group: str) -> Iterator[Entry]:
 
     Args:
         content: the option as written, with its defaults list.
-        group: of the option.
+        group: group of the option.
     """
     for line in content.get("defaults", ()):
         if (entry := entry_of(line, group)) is not None and entry is not SELF and not entry.override:

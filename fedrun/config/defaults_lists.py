@@ -29,7 +29,7 @@ class OptionFile:
 
     Attributes:
         content: without the defaults list.
-        entries: of the defaults list.
+        entries: entries of the defaults list.
         package: the place given in its first line, after ``# @package``; None: none is.
     """
 

@@ -39,9 +39,9 @@ def jobs(
 
     Args:
         sweeper: the values below ``hydra.sweeper``.
-        name: of the experiment's runs at scale full.
+        name: name of the experiment's runs at scale full.
         scale: one of the experiment's scales; ``full`` if it has none.
-        arguments: of the command line; they take precedence over the scale.
+        arguments: arguments of the command line; they take precedence over the scale.
         loader: Hydra's, which lists the options for ``glob(...)``; None: values with ``glob`` are rejected.
 
     Raises:

@@ -183,9 +183,9 @@ def _entries(group: str, option: str, files: Mapping[str, Path]) -> list[KeyEntr
     """The keys of an option that have values, with those of the options that it extends; or those of ``config.yaml``.
 
     Args:
-        group: of the option; empty: ``config.yaml`` is in none.
+        group: group of the option; empty: ``config.yaml`` is in none.
         option: its name.
-        files: of the group's options.
+        files: files of the group's options.
     """
     path = files[option]
     top: Mapping[str, Any] = content(group, option, path)

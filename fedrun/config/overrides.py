@@ -44,7 +44,7 @@ def home_folder(key: str, value: str) -> str:
     """The message that rejects a value which begins with ``~``: Hydra reads none without quotes, and few keys take it.
 
     Args:
-        key: of the configuration.
+        key: key of the configuration.
         value: such as ``~/outputs``.
     """
     written = f"{key}={in_message(value)}"

@@ -16,7 +16,7 @@ def check_forms(choices: Mapping[str, str | None], folders: Sequence[Path]) -> N
 
     Args:
         choices: the option of each group, which may have its place after ``@``.
-        folders: of options, fedrun's own among them.
+        folders: folders of options, fedrun's own among them.
 
     Raises:
         InputError: there is such a file.
@@ -33,8 +33,8 @@ def wrong_file(arguments: Iterable[str], folder: Path, missing: bool) -> str | N
     name; None if all have the form of options.
 
     Args:
-        arguments: of the command line.
-        folder: of further options.
+        arguments: arguments of the command line.
+        folder: folder of further options.
         missing: whether an option was not found, which one of the defaults lists may name.
     """
     left = [

@@ -111,7 +111,7 @@ def _runs(arguments: list[str], common: list[str], config_dir: Path | None) -> t
     """The overrides of each run that a command line starts, and the values that a search tries.
 
     Args:
-        arguments: of the command line.
+        arguments: arguments of the command line.
         common: those of them that choose one value.
         config_dir: folder of further options.
     """
@@ -180,9 +180,9 @@ def _composition(
     """The files of a configuration in the order in which Hydra merges them, and its overrides.
 
     Args:
-        overrides: of the job.
-        arguments: of the command line.
-        folders: of options.
+        overrides: overrides of the job.
+        arguments: arguments of the command line.
+        folders: folders of options.
     """
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser

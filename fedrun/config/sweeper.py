@@ -44,9 +44,9 @@ class SweeperSettings:
         grids: further values, for each grid.
         scales: for each scale the keys of :class:`ScaleSettings`, each of which may be left out.
         stages: grids of tuned values, for scales without stages of their own.
-        metric: by which the best values are chosen.
+        metric: the metric by which the best values are chosen.
         table: how the report reads a paper's table from the runs.
-        figures: that the report draws from the runs.
+        figures: the figures that the report draws from the runs.
     """
 
     params: Mapping[str, Any]

@@ -37,7 +37,7 @@ def run(
     one of them receives a signal to stop, all stop after the round.
 
     Args:
-        experiment: from :func:`fedrun.experiment.experiment.build_experiment`, possibly changed by ``replace``.
+        experiment: what to run, from :func:`fedrun.experiment.experiment.build_experiment` or changed by ``replace``.
         observers: see :class:`fedrun.experiment.observer.Observer`; one that raises is dropped with a warning. None:
             the display and the trackers that the experiment's keys choose, as in the command (with several ranks: of
             the leader only).

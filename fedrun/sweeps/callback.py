@@ -211,7 +211,7 @@ def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoa
 
     Args:
         config: Hydra's configuration of the sweep.
-        arguments: of the command line.
+        arguments: arguments of the command line.
         loader: Hydra's.
 
     Raises:

@@ -29,7 +29,7 @@ class ClusterJob:
     Attributes:
         context: Hydra's context.
         task: the function that a job calls.
-        config: of the job.
+        config: config of the job.
     """
 
     context: HydraContext

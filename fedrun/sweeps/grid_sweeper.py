@@ -28,9 +28,9 @@ class Grids(Sweeper):
     Args:
         params: values that all grids have in common.
         grids: further values of each grid.
-        scales: for each scale the selected values, and others that it sets (see :mod:`fedrun.config.grids`).
+        scales: for each scale: the selected values, and others that it sets (see :mod:`fedrun.config.grids`).
         stages: grids of tuned values, each at the best values of the stages before; none: nothing is tuned.
-        metric: by which the best values are chosen.
+        metric: the metric by which the best values are chosen.
         table: how the report reads a paper's table from the runs; empty if there is none. The sweep ignores it.
         figures: the figures that the report draws from the runs. The sweep ignores them.
     """

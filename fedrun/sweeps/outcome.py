@@ -18,8 +18,8 @@ class Outcome:
     """The outcome of one job of a sweep.
 
     Attributes:
-        overrides: of the job.
-        summary: of a completed run; None if it failed.
+        overrides: overrides of the job.
+        summary: summary of a completed run; None if it failed.
         error: one line about a failed run; None if it completed.
         earlier: whether the run had been finished before the sweep.
     """

@@ -41,7 +41,7 @@ class Arm:
     """Jobs of a sweep that differ in their seed only, and are tuned together.
 
     Attributes:
-        overrides: of all its jobs.
+        overrides: overrides of all its jobs.
         seeds: the overrides that differ.
         chosen: the values chosen by the stages so far.
         scores: for all values of all trials the mean metric over the seeds; NaN if a run failed or has none.
@@ -134,9 +134,9 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
     """Choose the best trial of every arm.
 
     Args:
-        tried: by a stage.
-        outcomes: of the trials' jobs, in their order.
-        metric: of the last round, such as ``validation/accuracy``; less is better for a loss, otherwise more.
+        tried: the trials of a stage.
+        outcomes: outcomes of the trials' jobs, in their order.
+        metric: metric of the last round, such as ``validation/accuracy``; less is better for a loss, otherwise more.
 
     Raises:
         InputError: a run does not have the metric.

@@ -55,7 +55,7 @@ def write_sealed(path: Path, shared: bool = False) -> Iterator[IO[bytes]]:
     """Write a file atomically, with the checksum of its content as its last line.
 
     Args:
-        path: of the file.
+        path: path of the file.
         shared: see :func:`fedrun.system.atomic_file.atomic_write`.
 
     Raises:
@@ -121,8 +121,8 @@ def write_checksums(folder: Path, names: Iterable[str], more: Iterable[str] = ()
     """Write ``checksums.txt``.
 
     Args:
-        folder: of the files.
-        names: of the files, relative to the folder.
+        folder: folder of the files.
+        names: names of the files, relative to the folder.
         more: further lines, of files that do not exist yet (:func:`checksum_line`).
 
     Raises:

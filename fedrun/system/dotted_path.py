@@ -18,7 +18,7 @@ def imported(path: str, key: str, kind: str) -> Any:
 
     Args:
         path: such as ``mymodule.build``.
-        key: of the configuration, for messages.
+        key: key of the configuration, for messages.
         kind: what is allowed, for messages, such as ``a function``.
 
     Raises:
@@ -48,8 +48,8 @@ def function_at(path: str, key: str, arguments: Sequence[str]) -> Callable[..., 
 
     Args:
         path: such as ``mymodule.build``.
-        key: of the configuration, for messages.
-        arguments: with which it is called, in words.
+        key: key of the configuration, for messages.
+        arguments: the arguments with which it is called, in words.
 
     Raises:
         InputError: there is no such function, or it takes other arguments.
@@ -72,8 +72,8 @@ def called(path: str, key: str, arguments: Mapping[str, Any]) -> Any:
 
     Args:
         path: such as ``mymodule.build``.
-        key: of the configuration, for messages.
-        arguments: with which it is called, by their names in words.
+        key: key of the configuration, for messages.
+        arguments: the arguments with which it is called, by their names in words.
 
     Raises:
         InputError: there is no such function, it takes other arguments, or it raises an error.

@@ -18,7 +18,7 @@ def one_line(text: str, longest: int = LONGEST_LINE) -> str:
     """Escape line breaks and control characters as in Python's strings, so that the text is one line.
 
     Args:
-        text: from anywhere, such as a user's value or another library's message.
+        text: any text, such as a user's value or another library's message.
         longest: largest number of characters; the middle of a longer text is replaced by " ... ".
     """
     if not text.isprintable():

@@ -18,7 +18,7 @@ def address(seed: int, purpose: str, *where: int) -> int:
 
     Args:
         seed: the run's seed; 0 is a seed like any other.
-        purpose: of the choice, such as ``"selection"``. Different purposes never share a stream.
+        purpose: purpose of the choice, such as ``"selection"``. Different purposes never share a stream.
         where: the rest of the address, usually the round and the client.
     """
     text = ",".join([str(seed), purpose, *map(str, where)])
