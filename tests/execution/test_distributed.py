@@ -239,10 +239,11 @@ def test_any_number_of_ranks_takes_up_what_another_has_left(
     assert_same(run, alone(*chosen))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "chosen",
     [
-        pytest.param(("strategy=fedconcat_fesem",), marks=pytest.mark.slow),  # clients' last models are kept
+        ("strategy=fedconcat_fesem",),  # clients' last models are kept
         # Clients keep errors in both phases. Steps are as many for all clients in the first phase only, so that the
         # phases divide the clients among the ranks differently.
         ("strategy=fedconcat", "local.epochs=null", "local.steps=4", "compression=quantize", *NEAREST),

@@ -76,11 +76,6 @@ def test_a_key_that_noised_training_does_not_use() -> None:
     assert "batches" not in decided()
 
 
-def test_an_executor_that_is_still_to_be_found() -> None:
-    machine = decided("hardware.executor=auto")["machine"]
-    assert machine.endswith("executor in_process at first; the faster one after a trial")
-
-
 @pytest.mark.parametrize(
     ("overrides", "tested"),
     [

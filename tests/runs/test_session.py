@@ -470,7 +470,7 @@ def test_the_log_says_that_a_run_was_resumed(ran: Folder, tmp_path: Path, caplog
 def test_killed_at_random_moments(fedrun: Fedrun, ran: Folder, tmp_path: Path, strategy: str) -> None:
     chosen = (f"strategy={strategy}", "rounds=40", "evaluation.every=2", "checkpoint_seconds=0")
     draw = random.Random(7)
-    for _ in range(5):
+    for _ in range(3):
         moment = ("fedrun.runs.checkpoint", "save", draw.randint(1, 3), draw.uniform(0.0, 0.01))
         ended = fedrun(*SETTING, *chosen, folder=tmp_path, kill_at=moment)
         assert (ended.status, ended.err) == (-signal.SIGALRM, "")

@@ -198,6 +198,7 @@ class Searcher(Sweeper):
 OPTION = "_target_: hydra_plugins.searcher.Searcher\ntried: [local.lr=0.1, validation.share=0]\n"
 
 
+@pytest.mark.slow
 def test_another_sweeper_searches_on_validation_samples_alone(tmp_path: Path) -> None:
     package, options = tmp_path / "site" / "hydra_plugins", tmp_path / "own" / "hydra" / "sweeper"
     package.mkdir(parents=True)
