@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -140,10 +141,18 @@ class Evaluator:
         return {name: sum(metrics[name] for metrics in by_client) / len(by_client) for name in by_client[0]}
 
     def _attack_success(self, state: State, triggered: torch.Tensor) -> float:
-        """The score on test samples with a trigger; the mean over clients if they use different models."""
+        """The score on test samples with a trigger. If clients use different models, the mean over the honest clients'
+        models, or over all if there is no honest client.
+        """
         if not self._phase.is_last or not self._personal:
             return self.results(state, triggered).mean_score
-        scores = self._by_client(state, lambda _, models: self._evaluate(models, triggered).mean_score)
+        federation = self._phase.federation
+        victims = set(range(len(federation.train))) - federation.attackers or federation.attackers
+
+        def score(client: int, models: list[torch.Tensor]) -> float | None:
+            return self._evaluate(models, triggered).mean_score if client in victims else None
+
+        scores = [known for known in self._by_client(state, score) if known is not None]
         return sum(scores) / len(scores)
 
     def _metrics_until_rejected(self, state: State, target: float) -> Metrics:
@@ -265,6 +274,8 @@ class Evaluator:
 
     def _by_client(self, state: State, measure: Callable[[int, list[torch.Tensor]], T]) -> list[T]:
         """Measure the models that each client uses. Each rank measures a part of the clients."""
+        if "threshold" in self._phase.client.wants:
+            _ = self._thresholds()  # by all ranks together
         local = self._local_clients(state, state_names(self._phase.client, self._phase.network.layout))
         measured = {client: measure(client, self._models_of(state, client)) for client in local}
         by_client = {client: value for part in self._ranks.all_gather(measured) for client, value in part.items()}
@@ -304,7 +315,7 @@ class Evaluator:
     @cached_property
     def _executor(self) -> InProcess:
         """Gives the information about clients that local training has."""
-        return InProcess(ExecutionContext.of(self._phase))
+        return InProcess(replace(ExecutionContext.of(self._phase), thresholds=lambda: self._thresholds()[SEEN].train))
 
     # --- forward passes ---
 

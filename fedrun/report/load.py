@@ -12,6 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fedrun.config.build import build
+from fedrun.config.option_name import option_of
+from fedrun.config.options import content, option_files
 from fedrun.report.per_run import per_run_rows
 from fedrun.report.runs import Run, find, read
 from fedrun.runs.folder import CLIENTS, METRICS, MODEL
@@ -123,7 +125,9 @@ class LoadedRun:
             raise InputError(
                 f"{self.folder}: trains no global model: the clients of strategy={self.run.strategy} keep theirs"
             )
-        return load_network(path, build(self.config["model"], "model"), self.dataset_config.spec, number)
+        return load_network(
+            path, build(_found("model", self.config["model"]), "model"), self.dataset_config.spec, number
+        )
 
     def predict(self, samples: ArrayLike, number: int | None = None, batch_size: int = 256) -> torch.Tensor:
         """The predictions for samples, on the CPU: for a classification the classes, int64 ``[n]``; for other tasks
@@ -162,6 +166,14 @@ class LoadedRun:
         if not (self.folder / name).exists():
             raise InputError(f"{self.folder / name}: is missing; restore it, or start over with overwrite=true")
         return self.folder / name
+
+
+def _found(group: str, node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A node of a recorded configuration, with its class's module of today: that of fedrun's option for the class."""
+    name = option_of(group, str(node.get("_target_")))
+    if (path := option_files(group).get(name)) is None:
+        return node
+    return {**node, "_target_": content(group, name, path).get("_target_", node.get("_target_"))}
 
 
 def load(folder: str | Path, dataset: DatasetConfig | None = None) -> LoadedRun:

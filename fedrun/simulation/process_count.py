@@ -21,6 +21,7 @@ from fedrun.simulation.prepare import first_phase
 from fedrun.simulation.round_work import RoundWork
 from fedrun.strategies.client import is_personal
 from fedrun.system.cores import cores
+from fedrun.uploads.privacy.sample_level import SampleLevel
 
 ROUND_SECONDS = 0.1
 """A round with less work is not divided, because exchanging the updates takes milliseconds."""
@@ -68,7 +69,9 @@ def automatic_processes(experiment: Experiment, federation: Federation) -> int:
         or experiment.evaluation.client_means
     )
     executor = supported_executor(experiment.hardware.executor, ExecutionContext.of(phase), phase.cohort_size)
-    if keeps_state or executor.name == "vectorized":
+    # this context lacks the noise of DP-SGD, with which clients train one after another
+    together = executor.name == "vectorized" and not isinstance(experiment.privacy, SampleLevel)
+    if keeps_state or together:
         return 1
     work = RoundWork.of(phase)
     if work.seconds < ROUND_SECONDS or work.seconds * experiment.rounds < RUN_SECONDS:

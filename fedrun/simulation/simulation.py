@@ -295,6 +295,8 @@ class Simulation:
             waited = Totals(virtual_seconds=0.0 if self.devices is None else self.devices.server)
             unchanged = replace(state, round=state.round + 1, totals=state.totals + waited)
             return unchanged, {**metrics, "time/round_s": time.perf_counter() - began}
+        if "threshold" in phase.client.wants:
+            _ = self.thresholds  # by all ranks together, also those that train no client of this round
         if len(cohort):
             result = runner.run(state, cohort, lambda done: progress(done, len(cohort)))
             require_finite(state, cohort, result, privacy)

@@ -26,8 +26,7 @@ class APFL(ClientStrategy):
 
     The mixture is evaluated, with the newest global model. v begins as the first model that the client receives. Its
     steps have neither momentum nor weight decay, and they are neither clipped nor repaired. Float buffers are the
-    global model's, which only the passes at w move, so that clients send the
-    models of plain SGD.
+    global model's. Only the passes at w move them, so that clients send the models of plain SGD.
 
     Attributes:
         share: α in [0, 1], of the first round; 0: FedAvg.

@@ -1,16 +1,16 @@
 """What global model appeal adds to a run: thresholds of 500 clients, and their evaluation in every tenth round.
 
-MaxFL's setting for EMNIST (``recipe=maxfl_emnist``) on random images: 1 000 clients with 698 samples each, 40 % of them
-for the client's own test; 500 clients are seen, and 10 of them per round make 30 steps on batches of 64. The seconds of
-thresholds and of evaluations on clients are compared with those of the run without them: its rounds, and in every tenth
-the evaluation on the 116 323 pooled test samples.
+MaxFL's setting for EMNIST (``hparams=maxfl_emnist``) on random images: 1 000 clients with 698 samples each, 40 % of
+them for the client's own test; 500 clients are seen, and 10 of them per round make 30 steps on batches of 64. The
+seconds of thresholds and of evaluations on clients are compared with those of the run without them: its rounds, and in
+every tenth the evaluation on the 116 323 pooled test samples.
 
     python tests/benchmarks/appeal_cost.py [--rounds 300] [--measured 30] [--threads 1] [--clock cpu] [--unseen 0]
                                            [--executors in_process vectorized] [--sharing 7] [--json FILE]
 
 By the count of steps alone, 100 steps of 500 clients are 0.56 of the 300 rounds' 30 steps of 10. ``--unseen 500`` adds
-the clients that never train, as the recipe does. In the paper all strategies share the thresholds, which a sweep's runs
-do through the cache; so each is said to add its part of them, of ``--sharing`` strategies.
+the clients that never train, as the published setting does. In the paper all strategies share the thresholds, which a
+sweep's runs do through the cache; so each is said to add its part of them, of ``--sharing`` strategies.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CLIENTS, SAMPLES, TEST_SAMPLES, EVERY = 500, 698, 116_323, 10
 def experiment(executor: str, unseen: int, rounds: int, threads: int) -> Experiment:
     clients = CLIENTS + unseen
     chosen = (
-        "recipe=maxfl_emnist",
+        "hparams=maxfl_emnist",
         "strategy=fedavg",
         f"population.unseen_clients={unseen}",
         f"rounds={rounds}",

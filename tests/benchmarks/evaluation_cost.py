@@ -2,7 +2,7 @@
 
 Interleaved are the evaluation of 2 000 samples, in float32 and in bfloat16, and training on as many (batches of 64).
 From the ratios follows what the 80 000 samples of 355 held-out users cost, in rounds of 8 clients x 227 samples, and
-which share of a run's time evaluation takes: with the settings of `recipe=femnist`, with changes to them, and at least
+which share of a run's time evaluation takes: with the settings of `hparams=femnist`, with changes to them, and at least
 (the last round and the one that reaches the target). Evaluating the 725 000 training samples at the end of the run, for
 `clients.parquet`, counts where the settings ask for it.
 
@@ -44,7 +44,7 @@ from fedrun.training.train import train
 SAMPLES, TEST, TRAIN, ROUND = 2000, 80_000, 725_000, 8 * 227
 ROUNDS, TARGET = 200, 0.7
 SETTINGS: dict[str, tuple[str, ...]] = {
-    "recipe=femnist": (),
+    "hparams=femnist": (),
     "every=10": ("evaluation.every=10",),
     "full_every=100": ("evaluation.full_every=100",),
     "full_every=20": ("evaluation.full_every=20",),
@@ -119,7 +119,7 @@ def main() -> None:
         rounds = comparison.ratio * TEST / ROUND
         print(f"{precision:8s} evaluating against training: {comparison}; {TEST} samples are {rounds:.1f} rounds")
     counts = {f"{name}, smooth": [evaluated(evaluation_of(own), accuracies(0, 0), 0)] for name, own in SETTINGS.items()}
-    counts["recipe=femnist, straying"] = [
+    counts["hparams=femnist, straying"] = [
         evaluated(evaluation_of(()), accuracies(0.02, seed), seed) for seed in range(5)
     ]
     counts["at least"] = [2 * TEST]

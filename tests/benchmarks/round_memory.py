@@ -62,7 +62,7 @@ def held(strategy: str, clients: int, more: list[str]) -> tuple[float, float]:
             now += event.nbytes()
             most = max(most, now)
     carried = sum(slot.numel() for slot in state.server.slots.values())
-    allowed = clients + 6 if experiment.strategy.server.rows == "all" else 8
+    allowed = clients + 6 if experiment.strategy.server.rows in ("all", "parameters") else 8
     return most / (4 * size), allowed + round(2 * carried / size)
 
 

@@ -59,6 +59,14 @@ def test_the_concatenated_network_of_fedconcat(tmp_path: Path, plain: None) -> N
     assert right.double().mean().item() == pytest.approx(summary["final"]["test/accuracy"])
 
 
+def test_a_model_whose_class_has_moved(tmp_path: Path, plain: None) -> None:
+    """Its module is that of a run of an earlier version; fedrun's option says where the class is today."""
+    run = fedrun.load(fedrun.run(experiment(tmp_path, "model=mlp", "rounds=1"))["folder"])
+    moved = {**run.config, "model": {**run.config["model"], "_target_": "fedrun.models.gone.MLP"}}
+    again = replace(run, run=replace(run.run, config=moved))
+    assert again.network().state_dict().keys() == run.network().state_dict().keys()
+
+
 def test_deleted_files(tmp_path: Path, plain: None) -> None:
     pytest.importorskip("pandas")
     run = fedrun.load(fedrun.run(experiment(tmp_path, "model=logistic", "rounds=1"))["folder"])
