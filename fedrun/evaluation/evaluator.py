@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence, Set
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -274,8 +273,6 @@ class Evaluator:
 
     def _by_client(self, state: State, measure: Callable[[int, list[torch.Tensor]], T]) -> list[T]:
         """Measure the models that each client uses. Each rank measures a part of the clients."""
-        if "threshold" in self._phase.client.wants:
-            _ = self._thresholds()  # by all ranks together
         local = self._local_clients(state, state_names(self._phase.client, self._phase.network.layout))
         measured = {client: measure(client, self._models_of(state, client)) for client in local}
         by_client = {client: value for part in self._ranks.all_gather(measured) for client, value in part.items()}
@@ -315,7 +312,7 @@ class Evaluator:
     @cached_property
     def _executor(self) -> InProcess:
         """Gives the information about clients that local training has."""
-        return InProcess(replace(ExecutionContext.of(self._phase), thresholds=lambda: self._thresholds()[SEEN].train))
+        return InProcess(ExecutionContext.of(self._phase))
 
     # --- forward passes ---
 

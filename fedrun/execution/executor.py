@@ -70,7 +70,7 @@ class Executor(ABC):
         """The information about the cohort's clients, stacked: ``[C, ...]`` each."""
         context, clients, device = self.context, job.cohort, self.context.network.vector.device
         wants, layout = context.client.wants, context.network.layout
-        names = state_names(context.client, layout)
+        names, thresholds = state_names(context.client, layout), self._thresholds
         is_new = [names.isdisjoint(job.client_states.held.get(client, {})) for client in clients.tolist()]
         return ClientInfo(
             layout=layout,
@@ -86,16 +86,18 @@ class Executor(ABC):
             label_counts=None if self._label_counts is None else self._label_counts[clients],
             initial_loss=initial_losses(context, job) if "initial_loss" in wants else None,
             initial_gradient=initial_gradients(context, job) if "initial_gradient" in wants else None,
-            threshold=self._thresholds[clients, None] if "threshold" in wants else None,
+            threshold=None if thresholds is None else thresholds[clients, None],
             initial_model=context.initial_model,
             mixture=None if job.mixture is None else job.mixture.float().to(device),
         )
 
     @cached_property
-    def _thresholds(self) -> torch.Tensor:
-        """The threshold of every client, float64 ``[N]``, computed when a client is first trained."""
-        assert self.context.thresholds is not None
-        return self.context.thresholds().to(self.context.network.vector.device)
+    def _thresholds(self) -> torch.Tensor | None:
+        """The threshold of every client, float64 ``[N]``, if the client strategy requests it and it is known."""
+        context = self.context
+        if "threshold" not in context.client.wants or context.thresholds is None:
+            return None
+        return context.thresholds().to(context.network.vector.device)
 
     @cached_property
     def usual_samples(self) -> torch.Tensor:

@@ -226,7 +226,7 @@ class ClientStrategy:
             client_state: the client's state.
             client: its information in the next round, with :attr:`ClientInfo.batch_gradient` and
                 :attr:`ClientInfo.training_embeddings`, but without the threshold and the initial model, and with
-            :attr:`ClientInfo.measured_statistics`.
+                :attr:`ClientInfo.measured_statistics`.
         """
         private = self.private(client.layout)
         if private is None:

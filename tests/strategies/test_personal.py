@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -11,12 +12,19 @@ from torch import nn
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
+from fedrun.config.config_class import config_class
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.participation.base import select
+from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import Measurement
+from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.fedper import FedPer
+from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import RunError
 from fedrun.system.randomness import generator
 
+from ..helpers.appeal import constant
 from ..helpers.naive_averaging import NaiveClients, NaiveFedAvg, weighted_mean
 from ..helpers.quadratic_clients import info_of
 from ..helpers.small_networks import COHORT, assert_equal_after, data_of, mlp, network_of
@@ -140,3 +148,21 @@ def test_dittos_own_buffers_are_those_of_its_training():
     constants = half.constants(received, memory, info)
     sent, kept = half.finish(torch.tensor([2.0, 9.0]), received, memory, constants, info)
     assert (sent["model"].tolist(), kept["own"].tolist()) == ([2.0, 9.0], [1.0, 9.0])
+
+
+@config_class
+class ByThreshold(FedPer):
+    """FedPer that requests thresholds, which are unknown when its own models are evaluated."""
+
+    wants: ClassVar[frozenset[Measurement]] = frozenset({"threshold"})
+
+    def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
+        assert client.threshold is None
+        return super().own_model(received, client_state, client)
+
+
+def test_a_personal_strategy_that_requests_thresholds(make_experiment, setting):
+    chosen = Strategy(client=ByThreshold(), server=option("strategy/server", "fedavg"))
+    simulation = Simulation(make_experiment(strategy=chosen, appeal=constant(), **setting))
+    state, _ = simulation.advance(simulation.initial())
+    assert simulation.test(state)["test/accuracy"] > 0
