@@ -19,7 +19,7 @@ from fedrun.cli.entrypoint import OneLineParser, reject
 from fedrun.config.overrides import reject_contradiction, with_implied, without_implied
 from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, StoppedError, join, launched
 from fedrun.system.closed_output import ignore_closed_output
-from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, expected_error, one_line
+from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, defects, expected_error, one_line
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import stop_behind
 from fedrun.system.version import __version__
@@ -150,7 +150,7 @@ def _guarded(arguments: Sequence[str]) -> int:
             return 0
         import hydra
 
-        from fedrun.config.composition_errors import composing
+        from fedrun.config.composition_errors import COMPOSITION_ERRORS, message_for
         from fedrun.config.hydra_config import register_listed_options
         from fedrun.config.options import conf_dir, further_folder
         from fedrun.sweeps.plugins import register_plugins
@@ -160,8 +160,12 @@ def _guarded(arguments: Sequence[str]) -> int:
         register_plugins()
         register_listed_options()
         config_dir = None if options.config_dir is None else further_folder(options.config_dir)
-        with composing(arguments, config_dir):  # it also creates the output folder
+        try:
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
+        except COMPOSITION_ERRORS as error:  # also of the output folder, which Hydra creates
+            raise InputError(message_for(error, arguments, config_dir)) from error
+        except (LookupError, TypeError, AttributeError, AssertionError) as error:  # also Hydra's: ours are defects
+            raise InputError(f"Hydra cannot use these arguments ({type(error).__name__}: {error})") from error
         return 0
     except Defect:
         raise
@@ -203,14 +207,15 @@ def job(config: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
-    if HydraConfig.get().mode == RunMode.MULTIRUN:
-        return _sweep_job(config)
-    try:
-        composed = _composed(config)
-    except InputError as error:
-        sys.exit(_composition_failed(str(error)))
-    _single_job(composed)
-    return None
+    with defects():
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            return _sweep_job(config)
+        try:
+            composed = _composed(config)
+        except InputError as error:
+            sys.exit(_composition_failed(str(error)))
+        _single_job(composed)
+        return None
 
 
 def _single_job(composed: Composed) -> None:

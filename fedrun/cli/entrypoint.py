@@ -49,23 +49,24 @@ def exit_status(command: Callable[[Sequence[str]], int], name: str, arguments: S
     """Run a command line; report an expected error in one line, which begins with the command's name.
 
     Returns:
-        The status that the command returns, or that of the error. If the reader of the output closes it (``| head``),
-        the status is 0.
+        The status that the command returns, or that of the error. If the reader of the output closes it (``| head``)
+        while the command runs, the status is 0.
     """
+    status = 0
     try:
         try:
             status = command(arguments)
         except SystemExit as ended:  # after --help
             status = int(ended.code or 0)
         except (InputError, RunError) as error:
-            print(f"{name}: {error}", file=sys.stderr)
             status = 1 if isinstance(error, RunError) else BAD_INPUT
+            print(f"{name}: {error}", file=sys.stderr)
         if sys.stdout is not None:  # closed
             sys.stdout.flush()
         return status
     except BrokenPipeError:
         discard_output(sys.stdout)
-        return 0
+        return status
     except KeyboardInterrupt as error:
         discard_output(sys.stdout)
         return describe_stop(error)[1]

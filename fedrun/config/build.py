@@ -81,7 +81,7 @@ def _composed(group: str, name: str) -> Plain:
         ) from None
     for part in parts:
         merge(composed, embedded(part))
-    node: Plain = value_at(composed, group.replace("/", "."))
+    node: Plain = value_at(composed, group.replace("/", ".")) or {}
     return node
 
 

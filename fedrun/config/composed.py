@@ -14,12 +14,13 @@ from fedrun.config.overrides import with_implied, without_implied
 from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
-from fedrun.config.sweeper import SweeperSettings, sweeper_settings
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     from hydra.conf import HydraConf
     from omegaconf import DictConfig
+
+    from fedrun.config.sweeper import SweeperSettings
 
 
 HPARAMS, STRATEGY_HPARAMS = "hparams", "hparams@_global_"
@@ -58,6 +59,8 @@ class Composed:
         """
         from omegaconf import OmegaConf
         from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+        from fedrun.config.sweeper import sweeper_settings
 
         try:
             plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
@@ -162,5 +165,7 @@ def compose_plainly(overrides: Sequence[str], single_run: bool = False) -> Compo
         return None
     if single_run and plain.sweeps:
         return None
+    from fedrun.config.sweeper import SweeperSettings  # it loads pydantic, which rejected overrides do not need
+
     composed = Composed(plain.config, plain.choices, without_implied(arguments))
     return composed.checked(SweeperSettings.of(plain.sweeper), [conf_dir()])

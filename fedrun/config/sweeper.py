@@ -97,7 +97,8 @@ def sweeper_settings(hydra: DictConfig | HydraConf) -> SweeperSettings:
     """
     from omegaconf import OmegaConf
 
-    settings = SweeperSettings.of(OmegaConf.to_container(hydra.sweeper, resolve=True) if hydra.sweeper else None)
+    known = OmegaConf.to_container(hydra.sweeper, resolve=True) if OmegaConf.is_dict(hydra.sweeper) else None
+    settings = SweeperSettings.of(known)
     if not any(override.startswith("hydra.sweeper.stages=") for override in hydra.overrides.hydra):
         return settings
     scales = {

@@ -13,6 +13,8 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from fedrun.system.errors import InputError, defects
+
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
     from hydra.types import HydraContext, TaskFunction
@@ -60,13 +62,17 @@ class Grids(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Launch all jobs; ``arguments`` are those of the command line."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, self.folder / "multirun.yaml")
+        with defects():
+            self._launch_all(arguments)
+
+    def _launch_all(self, arguments: list[str]) -> None:
+        """Launch all jobs."""
         # Hydra loads this module whenever it starts; the rest is loaded when a sweep starts.
         from fedrun.sweeps import search
         from fedrun.sweeps.outcome import outcomes
-        from fedrun.system.errors import InputError
 
-        self.folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, self.folder / "multirun.yaml")
         sweep_jobs, searched = search.planned(self.config, self.loader)
         if not searched:
             self.launch(sweep_jobs, 0)

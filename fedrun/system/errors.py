@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fedrun.system.signals import stop_behind
 
 BAD_INPUT = 2
 """Exit status of a command that ends with an :class:`InputError`."""
@@ -54,6 +58,21 @@ class Defect(Exception):  # noqa: N818 - the usual word for it
 
     def __str__(self) -> str:
         return "please report this, unless the error above is one of your own code"
+
+
+@contextmanager
+def defects() -> Iterator[None]:
+    """Raise an unexpected error of the block as a :class:`Defect`, so that it is not taken for one of the input. An
+    error that replaced a stop is not changed.
+    """
+    try:
+        yield
+    except (InputError, RunError, Defect):
+        raise
+    except Exception as error:
+        if stop_behind(error) is not None or expected_error(error) is not None:
+            raise
+        raise Defect from error
 
 
 def expected_error(error: Exception) -> InputError | RunError | None:

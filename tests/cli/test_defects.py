@@ -42,10 +42,17 @@ def test_while_the_jobs_of_a_sweep_are_checked(
     assert last.startswith("fedrun.system.errors.Defect: please report this, unless ")
 
 
-def test_while_a_sweep_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Grids, "launch", raising(KeyError("boom")))
+@pytest.mark.parametrize("error", [KeyError("boom"), ValueError("boom"), FileNotFoundError(2, "boom")])
+def test_while_a_sweep_runs(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setattr(Grids, "launch", raising(error))
     with pytest.raises(Defect, match="^please report this"):
         application._guarded(["-m", "seed=0,1"])
+
+
+@pytest.mark.parametrize("argument", ["hydra.job.env_copy=[NOTHING]", "hydra.verbose={a:1}"])
+def test_arguments_at_which_hydra_fails_are_no_defects(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert application._guarded([argument, "rounds=1"]) == 2
+    assert capsys.readouterr().err.startswith("fedrun: Hydra cannot use these arguments (")
 
 
 def test_a_stop_whose_clean_up_failed_ends_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedrun.cli.entrypoint import exit_status
+from fedrun.system.errors import InputError
 
 from ..helpers.run_folders import rows
 
@@ -50,6 +52,18 @@ def test_an_error_begins_with_the_commands_name_however_it_was_started(capsys, m
     monkeypatch.setattr(sys, "argv", ["report.py"])
     assert exit_status(command, "fedrun-report", []) == 1
     assert capsys.readouterr().err.startswith("fedrun-report: not enough memory")
+
+
+def test_an_error_keeps_its_status_if_nobody_reads_it(monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    def command(arguments):
+        raise InputError("wrong")
+
+    monkeypatch.setattr(sys, "stderr", Closed())
+    assert exit_status(command, "fedrun-report", []) == 2
 
 
 def test_a_closed_output():

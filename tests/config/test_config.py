@@ -732,6 +732,12 @@ def test_whole_numbers_serve_as_numbers() -> None:
     assert build("local.lr=1").local.lr == 1.0
 
 
+@pytest.mark.parametrize(("group", "name"), [("experiment", "demo"), ("hparams", "femnist")])
+def test_an_option_that_is_no_object(group: str, name: str) -> None:
+    with pytest.raises(InputError, match=rf"^{group}: has no _target_, so it does not say what to build"):
+        option(group, name)
+
+
 def test_torch_is_not_loaded_to_check_an_option(tmp_path: Path) -> None:
     """A module that holds a recipe may say ``import torch``, but not use it while it is imported."""
     code = """

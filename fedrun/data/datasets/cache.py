@@ -25,13 +25,11 @@ import numpy as np
 import torch
 
 from fedrun.data.datasets.regular_file import stat_regular
+from fedrun.data.download.catalogue import CACHE
 from fedrun.system.checksums import CHECKSUMS, damaged_files, write_checksums
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
 from fedrun.system.folder_lock import locked
-
-CACHE = ".fedrun-cache"
-"""Folder of the caches, next to the source files."""
 
 FORMAT = 3
 """Part of a cache's key, see :func:`cache_key`; it is increased when the format of the files changes."""

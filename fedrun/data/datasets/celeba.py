@@ -13,9 +13,10 @@ import numpy as np
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Encoding, Scaled, Spec
 from fedrun.data.datasets.image_decoding import decode_embedded_image, decode_image
-from fedrun.data.datasets.leaf import SPLITS, UNSPLIT, Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
+from fedrun.data.datasets.leaf import SPLITS, Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
 from fedrun.data.datasets.regular_file import read_lines
 from fedrun.data.datasets.user_tables import ParquetTable
+from fedrun.data.download.catalogue import UNSPLIT
 from fedrun.system.errors import InputError
 
 SIDE = 84

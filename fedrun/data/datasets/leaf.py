@@ -35,14 +35,13 @@ from fedrun.data.datasets.cache import (
     write_cache,
 )
 from fedrun.data.datasets.json_nesting import BoundedNesting, NestingError
+from fedrun.data.download.catalogue import UNSPLIT
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
 
 logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "test")
-UNSPLIT = "all_data"
-"""The folder of LEAF's scripts for all users, before users are sampled and split."""
 
 
 class Decoder(Protocol):

@@ -6,13 +6,19 @@ import logging
 from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import DatasetConfig
 from fedrun.system.errors import InputError, one_line
 
+if TYPE_CHECKING:
+    from fedrun.data.download.http_file import Progress
+
 logger = logging.getLogger(__name__)
+
+LARGE = 50_000_000
+"""Bytes of a file whose progress is logged."""
 
 
 @config_class
@@ -83,6 +89,8 @@ class TorchvisionFiles(DatasetConfig):
         """
         try:
             return self.torchvision_dataset()(root, **split)
+        except MemoryError:
+            raise
         except Exception as error:  # torchvision says in its own ways what is wrong with a file
             raise InputError(
                 f"{self.folder} cannot be read as the published files of {self.option} ({one_line(str(error))}): "
@@ -102,4 +110,17 @@ class TorchvisionFiles(DatasetConfig):
         folder = self.folder.relative_to(data_dir)
         required = tuple(f"{folder}/{file.replace('[.gz]', '*')}" for file in self.files)
         published = replace(catalogue()[self.option], required=required)
-        download_dataset(self.option, published, data_dir, None, lambda _: lambda received, whole: None)
+        download_dataset(self.option, published, data_dir, None, _logged)
+
+
+def _logged(file: str) -> Progress:
+    """Logs each tenth of a large file."""
+    logged = 0
+
+    def progress(received: int, whole: int | None) -> None:
+        nonlocal logged
+        if whole is not None and whole >= LARGE and (tenths := 10 * received // whole) > logged:
+            logged = tenths
+            logger.info("%s: %d %% of %d MB", file, 10 * tenths, whole / 1e6)
+
+    return progress

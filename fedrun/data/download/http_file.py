@@ -28,6 +28,19 @@ class UnreachableError(InputError):
     """The address cannot be reached, has no such file, or its answer cannot be used."""
 
 
+class FailedDownloadError(InputError):
+    """The server has cut the connection several times, or has another file; another server may have the right one.
+
+    Args:
+        reason: what happened.
+        advice: what the user can do.
+    """
+
+    def __init__(self, reason: str, advice: str) -> None:
+        super().__init__(f"{reason}; {advice}")
+        self.reason = reason
+
+
 class CutError(Exception):
     """The connection ended before the answer did, or the answer is not the part that was requested."""
 
@@ -44,7 +57,8 @@ def download(url: str, path: Path, checksum: str | None, progress: Progress) -> 
 
     Raises:
         UnreachableError: no connection, no such file, or an answer that cannot be used.
-        InputError: the connection was cut several times, the disk is full, or the checksum is wrong.
+        FailedDownloadError: the connection was cut several times, or the checksum is wrong.
+        InputError: the file cannot be written.
     """
     require_address(url)
     partial = path.with_name(path.name + ".partial")
@@ -55,15 +69,15 @@ def download(url: str, path: Path, checksum: str | None, progress: Progress) -> 
                 break
         else:
             size = partial.stat().st_size if partial.exists() else 0
-            raise InputError(f"{url}: the connection was cut after {size} bytes; the same command continues")
+            raise FailedDownloadError(f"{url}: the connection was cut after {size} bytes", "the same command continues")
         try:
             if checksum is not None:
                 verify(partial, checksum)
         except InputError as error:
             partial.unlink()  # continuing it could not correct it
-            raise InputError(
-                f"{url}: {error}; the downloaded file is deleted; try again, or fedrun-data with another --url or with "
-                "--from FOLDER"
+            raise FailedDownloadError(
+                f"{url}: {error}; the downloaded file is deleted",
+                "try again, or fedrun-data with another --url or with --from FOLDER",
             ) from None
         with open(partial, "rb") as file:
             os.fsync(file.fileno())

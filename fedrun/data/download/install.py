@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedrun.data.download.catalogue import DatasetFiles, RemoteFile, parquet_target
-from fedrun.data.download.http_file import Progress, UnreachableError, download, verify
+from fedrun.data.download.http_file import FailedDownloadError, Progress, UnreachableError, download, verify
 from fedrun.data.download.unpack import unpack
 from fedrun.system.errors import InputError
 from fedrun.system.folder_lock import locked
@@ -46,10 +46,9 @@ def download_dataset(name: str, dataset: DatasetFiles, data_dir: Path, base: str
     Raises:
         InputError: the download failed; the line says which files to put where without a connection.
     """
-    staging = data_dir / STAGING / name
-    with _locked(staging):
+    with _staging(name, data_dir) as staging:
         if dataset.missing(data_dir) or interrupted(name, data_dir):  # otherwise another process was faster
-            _fetch(name, dataset, data_dir, base, report)
+            _fetch(name, dataset, staging, data_dir, base, report)
         shutil.rmtree(staging, ignore_errors=True)
     _check_complete(name, dataset, data_dir)
 
@@ -66,8 +65,7 @@ def import_dataset(name: str, dataset: DatasetFiles, data_dir: Path, source: Pat
     Raises:
         InputError: the source does not have the files, or they have the wrong checksum.
     """
-    staging = data_dir / STAGING / name
-    with _locked(staging):
+    with _staging(name, data_dir) as staging:
         copies: list[tuple[Path, Path]] = []
         published: list[tuple[Path, RemoteFile]] = []
         if source.is_dir() and not dataset.missing(source):
@@ -104,9 +102,8 @@ def manual_steps(name: str, dataset: DatasetFiles, data_dir: Path) -> str:
     )
 
 
-def _fetch(name: str, dataset: DatasetFiles, data_dir: Path, base: str | None, report: Reporter) -> None:
+def _fetch(name: str, dataset: DatasetFiles, staging: Path, data_dir: Path, base: str | None, report: Reporter) -> None:
     """Download the missing files, and then put them in their places."""
-    staging = data_dir / STAGING / name
     try:
         missing = [
             item for item in dataset.downloads(base) if item.unpack is not None or not (data_dir / item.target).exists()
@@ -127,16 +124,16 @@ def _fetch(name: str, dataset: DatasetFiles, data_dir: Path, base: str | None, r
 
 
 def _download(item: RemoteFile, path: Path, progress: Progress) -> None:
-    """Try a file's addresses in turn."""
-    for number, url in enumerate(item.urls, start=1):
+    """Try a file's addresses in turn, until one has the right file."""
+    for url, following in zip(item.urls, [*item.urls[1:], None], strict=True):
         try:
-            download(url, path, item.checksum, progress)
-        except InputError as error:
-            if number == len(item.urls):
+            return download(url, path, item.checksum, progress)
+        except (UnreachableError, FailedDownloadError) as error:
+            if following is None:
                 raise
-            logger.warning("%s; trying %s", error, item.urls[number])
-        else:
-            return
+            reason = error.reason if isinstance(error, FailedDownloadError) else error
+            logger.warning("%s; trying %s", reason, following)
+    return None
 
 
 def _contents(path: Path, item: RemoteFile, data_dir: Path, staging: Path) -> list[tuple[Path, Path]]:
@@ -168,12 +165,21 @@ def _check_complete(name: str, dataset: DatasetFiles, data_dir: Path) -> None:
 
 
 @contextmanager
-def _locked(staging: Path) -> Iterator[None]:
-    """Let one process at a time install files below a ``data_dir``; errors of the file system become one line."""
+def _staging(name: str, data_dir: Path) -> Iterator[Path]:
+    """The folder for a dataset's incomplete files, while other processes wait. On a file system without locks every
+    process has a folder of its own, and an interrupted download begins again. Errors of the file system become one
+    line.
+    """
+    top = data_dir / STAGING
     try:
-        staging.parent.mkdir(parents=True, exist_ok=True)
-        with locked(staging.parent):
+        top.mkdir(parents=True, exist_ok=True)
+        with locked(top) as alone:
+            staging = top / (name if alone else f"{name}-{secrets.token_hex(4)}")
             staging.mkdir(exist_ok=True)
-            yield
+            try:
+                yield staging
+            finally:
+                if not alone:
+                    shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
-        raise InputError(f"{error.filename or staging} cannot be used: {error.strerror}") from error
+        raise InputError(f"{error.filename or top} cannot be used: {error.strerror}") from error

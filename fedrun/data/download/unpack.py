@@ -50,11 +50,15 @@ def _extract(archive: Path, folder: Path, prefix: str) -> None:
                 members = [entry for entry in file.infolist() if entry.filename.startswith(prefix)]
                 _require_space(folder, sum(entry.file_size for entry in members))
                 file.extractall(folder, members)  # "/" and ".." are removed from names, and links become files
+        elif not tarfile.is_tarfile(archive):
+            raise InputError(f"{archive} is not a zip or tar archive")
         else:
             with tarfile.open(archive) as tar:
                 tar.extractall(folder, filter=lambda member, to: _wanted(member, to, prefix))
                 while tar.fileobj is not None and tar.fileobj.read(1 << 20):
                     pass  # to the end, where compressed files have their checksum
+    except (InputError, MemoryError):
+        raise
     except Exception as error:  # a damaged archive can fail in any way
         if isinstance(error, OSError) and error.errno not in FAULTS:
             raise

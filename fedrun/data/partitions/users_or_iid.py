@@ -28,5 +28,13 @@ class UsersOrIID(Natural):
     def split(self, dataset: Dataset, seed: int) -> Federation:
         if dataset.users is not None:
             return replace(super().split(dataset, seed), note="as natural: a client is a user")
-        federation = IID(clients=self.clients, seed=self.seed).split(dataset, seed)
+        federation = _WithoutUsers(clients=self.clients, seed=self.seed).split(dataset, seed)
         return replace(federation, note="as iid: samples have no users")
+
+
+class _WithoutUsers(IID):
+    """:class:`IID`, with messages that name the chosen partition."""
+
+    @property
+    def choice(self) -> str:
+        return "partition=users_or_iid"

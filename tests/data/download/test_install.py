@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -167,7 +169,7 @@ def test_a_mirror_with_a_wrong_file_or_cut_connections_does_not_block_the_next(
     mirrored = DatasetFiles("", "", 0, ("a.bin",), published(RemoteFile(urls, "a.bin", checksum)))
     download_dataset("mirrored", mirrored, tmp_path, None, QUIET)
     assert (tmp_path / "a.bin").read_bytes() == b"content"
-    assert "wrong.bin: its md5 is " in caplog.text
+    assert "wrong.bin: its md5 is " in caplog.text and f"is deleted; trying {site.address}/a.bin" in caplog.text
 
     site.files["/cut.bin"], site.cuts = b"content", 3
     urls = (f"{site.address}/cut.bin", f"{site.address}/a.bin")
@@ -294,6 +296,26 @@ def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCa
             assert site.asked == []
         second.join(timeout=10)
     assert (tmp_path / "a.bin").read_bytes() == b"content"
+
+
+def test_without_locks_each_process_has_its_own_staging_folder(
+    site: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one process downloads, another one begins and ends; each has a partial file of its own."""
+    site.files["/a.bin"] = b"content"
+    entry = DatasetFiles("", "", 0, ("a.bin",), published(RemoteFile((f"{site.address}/a.bin",), "a.bin")))
+    monkeypatch.setattr(fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOLCK, "no locks")))
+    others = [1]
+
+    def meanwhile(_: str) -> Any:
+        if others:
+            others.clear()
+            download_dataset("a", entry, tmp_path, None, QUIET)
+        return lambda have, whole: None
+
+    download_dataset("a", entry, tmp_path, None, meanwhile)
+    assert (tmp_path / "a.bin").read_bytes() == b"content"
+    assert list((tmp_path / STAGING).iterdir()) == []
 
 
 def test_what_another_process_has_fetched_is_not_fetched_again(

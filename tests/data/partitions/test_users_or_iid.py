@@ -29,5 +29,5 @@ def test_samples_without_users_are_divided_as_by_iid(make_dataset):
     assert federation.train.samples.equal(IID(clients=3, seed=0).split(dataset, 5).train.samples)
     assert federation.train.sizes.tolist() == [3, 3, 2]  # 8 training samples
     assert federation.note == "as iid: samples have no users"
-    with pytest.raises(InputError, match=r"^partition=iid: clients=3 needs at least 3 training samples"):
+    with pytest.raises(InputError, match=r"^partition=users_or_iid: clients=3 needs at least 3 training samples"):
         EITHER.split(make_dataset([0, 1, 1], 2), 0)
