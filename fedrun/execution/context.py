@@ -31,7 +31,8 @@ class ExecutionContext(TrainingContext):
         pipeline: the transforms of updates between client and server.
         attack: the behaviour of the attackers among the clients.
         attackers: their numbers.
-        thresholds: returns the threshold ρ_k of every client, float64 ``[N]``; None: the client strategy uses none.
+        thresholds: returns the threshold ρ_k of every client, float64 ``[N]``, for client strategies that request it;
+            None: unknown.
         initial_model: the global model before the first round, ``[P]``, if the client strategy requests it.
         stores_last_upload: whether a client's state contains the model that it sent last.
     """

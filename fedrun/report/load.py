@@ -125,9 +125,8 @@ class LoadedRun:
             raise InputError(
                 f"{self.folder}: trains no global model: the clients of strategy={self.run.strategy} keep theirs"
             )
-        return load_network(
-            path, build(_found("model", self.config["model"]), "model"), self.dataset_config.spec, number
-        )
+        model = build(_found("model", self.config["model"]), "model")
+        return load_network(path, model, self.dataset_config.spec, number)
 
     def predict(self, samples: ArrayLike, number: int | None = None, batch_size: int = 256) -> torch.Tensor:
         """The predictions for samples, on the CPU: for a classification the classes, int64 ``[n]``; for other tasks
