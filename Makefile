@@ -36,7 +36,7 @@ demo: $(INSTALLED) ## FedAvg and TurboSVM-FL side by side on scikit-learn's digi
 test: $(INSTALLED) lint types ## Lint, types and the test suite
 	$(BIN)/pytest -n auto --dist loadfile
 
-test-slow: $(INSTALLED) ## Runs over torchrun's processes (two machines as root), and further cases of long tests
+test-slow: $(INSTALLED) ## Runs over torchrun's processes (two machines as root), notebooks, and further cases of long tests
 	$(BIN)/pytest -m slow
 
 lint: $(INSTALLED) ## ruff, and import-linter: imports go down only

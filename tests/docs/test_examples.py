@@ -7,14 +7,11 @@ import re
 import runpy
 import shlex
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import fedrun as library
-
-from ..helpers.forked import RUNS, Fedrun
 
 pytest.importorskip("peft")
 
@@ -27,12 +24,6 @@ SMALL = {
     "dataset=fmnist": ("clients_per_round=2", "partition.clients=4", "partition.min_samples=1"),
 }
 """For the small files."""
-
-
-@pytest.fixture(scope="module")
-def fedrun() -> Iterator[Fedrun]:
-    with Fedrun(*RUNS, "datasets", "transformers", "peft", "torchvision") as command:
-        yield command
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +78,7 @@ def test_a_network_of_your_own(folder: Path, tmp_path: Path, monkeypatch: pytest
     assert not list(network.buffers())  # GroupNorm has no statistics
 
 
-def test_the_commands(folder: Path, fedrun: Fedrun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each ends with a summary. The adapters and the head, which alone are sent, are under a twentieth of the model."""
     monkeypatch.chdir(folder)
     runpy.run_path("weather.py")
@@ -96,10 +87,7 @@ def test_the_commands(folder: Path, fedrun: Fedrun, monkeypatch: pytest.MonkeyPa
     for command in COMMANDS:
         _, *overrides = shlex.split(command)
         small = next((SMALL[override] for override in overrides if override in SMALL), ())
-        ended = fedrun(*overrides, *QUICK, *small, folder=folder)
-        assert (ended.status, ended.err) == (0, ""), command
-        (path,) = [Path(line.split()[1]) for line in ended.out.splitlines() if line.startswith("folder ")]
-        summary = json.loads((folder / path / "summary.json").read_text())
+        summary = library.run(library.build_experiment(library.compose([*overrides, *QUICK, *small])))
         assert summary["rounds"] == 1
         if "clients_per_round=1.0" in overrides and "dataset.label=null" not in overrides:
             sent["adapters" if "model.lora.rank=2" in overrides else "model"] = summary["final"]["cost/params_up"] / 3
