@@ -72,7 +72,7 @@ results: $(INSTALLED) ## Bring docs/RESULTS.md and docs/runs.tar.xz, the rows be
 	test ! -f docs/runs.tar.xz || tar -xJf docs/runs.tar.xz --skip-old-files
 	$(BIN)/fedrun-report outputs --results --keep --to docs/RESULTS.md
 	find outputs -path '*/seed=*' \( -name summary.json -o -name metrics.jsonl -o -name checksums.txt -o -path '*/.hydra/*.yaml' \) \
-	  | grep -Ev '^outputs/(runs|sweeps)/|/(smoke|tune[a-z_]*)/' | sort | tar --owner=0 --group=0 -cJf docs/runs.tar.xz -T -
+	  | grep -Ev '^outputs/(runs|sweeps|turbosvm)/|/(smoke|tune[a-z_]*)/' | sort | tar --owner=0 --group=0 -cJf docs/runs.tar.xz -T -
 
 option-tables: $(INSTALLED) ## The tables of options in docs/, from conf/ and the classes
 	$(BIN)/python tests/docs/option_tables.py

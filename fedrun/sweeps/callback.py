@@ -95,7 +95,7 @@ def ending_process() -> Iterator[None]:
     """End the process at an error in the block: Hydra turns a callback's exception into a warning."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # of every kind: an unexpected one is printed with its traceback
         if (stop := stop_behind(error)) is not None:
             raise stop from None
         known = error if isinstance(error, (InputError, RunError)) else expected_error(error)

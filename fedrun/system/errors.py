@@ -69,7 +69,7 @@ def defects() -> Iterator[None]:
         yield
     except (InputError, RunError, Defect):
         raise
-    except Exception as error:
+    except Exception as error:  # of every kind; it is raised again
         if stop_behind(error) is not None or expected_error(error) is not None:
             raise
         raise Defect from error

@@ -161,7 +161,9 @@ def test_missing_files_are_downloaded(tmp_path: Path, mirror: Path) -> None:
         (lambda path: path.write_bytes(b"not what was published"), "t10k-labels-idx1-ubyte.gz: its md5 is "),
     ],
 )
-def test_a_failed_download_puts_no_file_in_place(tmp_path: Path, mirror: Path, damage, complaint: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_failed_download_puts_no_file_in_place(
+    tmp_path: Path, mirror: Path, damage: Callable[[Path], object], complaint: str
+) -> None:
     damage(mirror / "t10k-labels-idx1-ubyte.gz")
     folder = tmp_path / "data/MNIST/raw"
     with pytest.raises(InputError) as refusal:
