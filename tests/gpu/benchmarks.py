@@ -9,6 +9,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torchvision
@@ -94,7 +95,7 @@ def bare_rounds(
     inputs, targets = dataset.encoding(dataset.inputs[: dataset.train_size]).to(device), dataset.targets.to(device)
     offsets = torch.tensor([0, *sizes]).cumsum(0)
     parameters = list(network.parameters())
-    recorded: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor, torch.Tensor]] = {}
+    recorded: dict[int, tuple[Callable[[], object], torch.Tensor, torch.Tensor]] = {}
 
     def step(x: torch.Tensor, y: torch.Tensor) -> None:
         gradients = torch.autograd.grad(torch.nn.functional.cross_entropy(network(x), y), parameters)
@@ -105,21 +106,14 @@ def bare_rounds(
         if len(x) not in recorded:
             start = [parameter.detach().clone() for parameter in parameters]
             still = (x.clone(), y.clone())
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                step(*still)
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                step(*still)
+            replay = replayed(partial(step, *still))
             with torch.no_grad():
                 torch._foreach_copy_(parameters, start)
-            recorded[len(x)] = (graph, *still)
-        graph, own_x, own_y = recorded[len(x)]
+            recorded[len(x)] = (replay, *still)
+        replay, own_x, own_y = recorded[len(x)]
         own_x.copy_(x)
         own_y.copy_(y)
-        graph.replay()
+        replay()
 
     def one_round() -> None:
         start = [parameter.detach().clone() for parameter in parameters]
@@ -203,6 +197,59 @@ def femnist(device: str, toy: bool) -> Iterator[dict[str, object]]:
     model = fedrun.option("model", option)
     variants = {**VARIANTS, **WITHOUT_GRAPHS}
     return compared(device, dataset, sizes, model, (2,) if toy else (8, 32), 10 if toy else 64, variants)
+
+
+def convolutions(device: str, toy: bool) -> Iterator[dict[str, object]]:
+    """The convolutions of one step of the LEAF CNN for 32 clients, without anything else: a lower bound of a step.
+
+    ``grouped`` is what ``torch.vmap`` makes of the clients' own kernels, ``one by one`` visits the clients in a CUDA
+    graph.
+    """
+    clients, batch = (2, 3) if toy else (32, 64)
+    for inputs, outputs, size in ((1, 32, 28), (32, 64, 14)):
+        x = torch.randn(batch, clients * inputs, size, size, device=device)
+        w = torch.randn(clients * outputs, inputs, 5, 5, device=device)
+        y = torch.randn(batch, clients * outputs, size, size, device=device)
+        grouped = partial(convolved, x, w, y, clients, inputs > 1)
+        own = [
+            [part.contiguous(memory_format=torch.channels_last) for part in parts]
+            for parts in (x.chunk(clients, 1), w.chunk(clients), y.chunk(clients, 1))
+        ]
+
+        def one_by_one(own: list[list[torch.Tensor]] = own, embedded: bool = inputs > 1) -> None:
+            for parts in zip(*own, strict=True):
+                convolved(*parts, 1, embedded)
+
+        ways = {"grouped": grouped, "one by one": replayed(one_by_one) if device.startswith("cuda") else one_by_one}
+        for what, work in ways.items():
+            seconds = []
+            for _ in range(8):
+                synchronised(device)
+                began = time.perf_counter()
+                work()
+                synchronised(device)
+                seconds.append(time.perf_counter() - began)
+            yield {"layer": f"{inputs} to {outputs}", "clients": clients, "what": what, "ms": 1e3 * min(seconds)}
+
+
+def convolved(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, groups: int, embedded: bool) -> None:
+    """A convolution and its gradients; that of its inputs only if they are ``embedded``."""
+    torch.nn.functional.conv2d(x, w, padding=2, groups=groups)
+    wanted = [embedded, True, False]
+    torch.ops.aten.convolution_backward(y, x, w, None, [1, 1], [2, 2], [1, 1], False, [0, 0], groups, wanted)
+
+
+def replayed(work: Callable[[], object]) -> Callable[[], object]:
+    """Some work as a CUDA graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        work()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
 
 
 def tiny(device: str, toy: bool) -> Iterator[dict[str, object]]:

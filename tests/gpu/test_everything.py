@@ -26,7 +26,7 @@ def test_a_machine_without_a_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sections",
     [
-        ["agreement", "determinism", "femnist", "tiny", "evaluation", "turbosvm"],
+        ["agreement", "determinism", "femnist", "convolutions", "tiny", "evaluation", "turbosvm"],
         pytest.param(["recurrent", "lstm"], marks=pytest.mark.slow),
     ],
     ids=len,
