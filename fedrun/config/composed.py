@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
+from fedrun.config.defaults_entry import added
 from fedrun.config.defaults_lists import NotPlainError
-from fedrun.config.options import conf_dir, files_in, further_folder
+from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
+from fedrun.config.options import conf_dir, content, files_in, further_folder
 from fedrun.config.overrides import with_implied, without_implied
 from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from fedrun.config.sweeper import SweeperSettings
 
 
+STRATEGY = "strategy"
 HPARAMS, STRATEGY_HPARAMS = "hparams", "hparams@_global_"
 """The groups of published settings, and of a strategy's own values in the chosen setting."""
 
@@ -90,6 +94,7 @@ class Composed:
         """
         for key in ("study", HPARAMS, STRATEGY_HPARAMS):
             self.check_chosen(key, folders)
+        self.check_parts(folders)
         sweeper.at(self.config["scale"])
         return replace(self, hparams=self.published(files_in(HPARAMS, folders).keys()))
 
@@ -118,6 +123,43 @@ class Composed:
         name, known = self.choices.get(key), files_in(key.partition("@")[0], folders)  # no choice: left out by ~hparams
         if name is not None and name not in known:
             raise InputError(f"{no_such_option(key, name, known)}; or ~{key} for none")
+
+    def check_parts(self, folders: Sequence[Path]) -> None:
+        """Reject values that a strategy has for its own client or server if another one is chosen.
+
+        The strategy's option, or its values in a published setting, may set them, such as MOON's mu. Another client has
+        no such key, or means something else by it. Overrides of the keys are allowed.
+
+        Args:
+            folders: folders of options.
+
+        Raises:
+            InputError: a value is for another option than the chosen one.
+        """
+        strategies, name = files_in(STRATEGY, folders), self.choices.get(STRATEGY, "")
+        if name not in strategies:
+            return
+        written = content(STRATEGY, name, strategies[name])
+        usual = {entry.group: entry.option for entry in added(written, STRATEGY)}
+        values = {f"{STRATEGY}={name}": written.get(STRATEGY, {}) if STRATEGY in written else written}
+        settings, setting = files_in(HPARAMS, folders), self.choices.get(STRATEGY_HPARAMS, "")
+        if setting in settings:
+            values[f"the setting {setting}"] = content(HPARAMS, setting, settings[setting]).get(STRATEGY, {})
+        given = {override.lstrip("+~").partition("=")[0] for override in self.overrides}
+        for place, below in values.items():
+            for group, option in usual.items():
+                part, chosen = group.rpartition("/")[2], self.choices.get(group)
+                if chosen in (None, option) or not isinstance(below.get(part), dict):
+                    continue
+                for key in dotted(below[part]):
+                    if (full := f"{STRATEGY}.{part}.{key}") in given:
+                        continue
+                    own = value_at(content(group, chosen, files_in(group, folders)[chosen]), key, NO_VALUE)
+                    cure = f"~{full}" if own is NO_VALUE else f"{full}={in_message(own)}, its default, or another value"
+                    raise InputError(
+                        f"{group}={chosen}: {place} sets {full}={in_message(value_at(below[part], key))} for "
+                        f"{group}={option}; add {cure}"
+                    )
 
 
 def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> Composed:

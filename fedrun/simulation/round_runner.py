@@ -143,7 +143,7 @@ class RoundRunner:
         clustering, membership = self.phase.clustering, state.membership
         if not clustering.several:
             return None if membership is None else Assignment(membership)
-        models = [server.model for server in state.models]
+        models = self._sent_models(state)
         if membership is None:
             membership = torch.zeros(len(self.executor.context.clients), len(models), dtype=torch.float64)
         round = ClusteringRound(state.round, cohort, models, membership, state.client_states, self.cohort.query)
@@ -162,7 +162,7 @@ class RoundRunner:
         server = state.models[model]
         received = self.phase.broadcast(server)
         if CENTRES in self.phase.client.needs:
-            received[CENTRES] = torch.stack([other.model for other in state.models])
+            received[CENTRES] = torch.stack(self._sent_models(state))
         pipeline, lost = self.executor.context.pipeline, None
         received |= pipeline.broadcast(server.slots)
         if pipeline.changes_downloads:
@@ -178,6 +178,10 @@ class RoundRunner:
             mixture=mixture,
             lost=lost,
         )
+
+    def _sent_models(self, state: State) -> list[torch.Tensor]:
+        """The models ``[P]`` that are sent; some servers evaluate others (FedACG, FedExP)."""
+        return [self.phase.server.broadcast(server)[MODEL] for server in state.models]
 
     # --- training ---
 

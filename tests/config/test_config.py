@@ -665,6 +665,21 @@ REFUSED = [
         "maintains; allowed: strategy=fedconcat_fedsoft, fedsoft",
     ),
     (
+        "strategy=fedacg strategy/client=moon",
+        "strategy/client=moon: strategy=fedacg sets strategy.client.mu=0.002 for strategy/client=fedprox; add "
+        "strategy.client.mu=1.0, its default, or another value",
+    ),
+    (
+        "strategy=fedbabu strategy/server=fedexp",
+        "strategy/server=fedexp: strategy=fedbabu sets strategy.server.weighting=uniform for strategy/server=fedavg; "
+        "add ~strategy.server.weighting",
+    ),
+    (
+        "dataset=cifar10 strategy=moon strategy/client=fedprox",
+        "strategy/client=fedprox: the setting cifar10-moon sets strategy.client.mu=5.0 for strategy/client=moon; add "
+        "strategy.client.mu=0.01, its default, or another value",
+    ),
+    (
         "strategy/server=scaffold",
         "strategy/server=scaffold needs 'control' from the clients, which strategy/client=sgd does not send; "
         "allowed: strategy/client=fedlesam_s, scaffold",
@@ -708,6 +723,15 @@ def test_a_mistake_is_refused_in_one_line(overrides: str, message: str) -> None:
         build(*overrides.split())
     assert str(refusal.value).startswith(message)
     assert "\n" not in str(refusal.value)
+
+
+def test_values_for_another_client_can_be_replaced_or_left_out() -> None:
+    combined = compose(["strategy=fedacg", "strategy/client=moon", "strategy.client.mu=1.0"])
+    assert combined.config["strategy"]["client"]["mu"] == 1.0
+    combined = compose(["strategy=fedacg", "strategy/client=sgd", "~strategy.client.mu"])
+    assert combined.config["strategy"]["client"].keys() == {"_target_"}
+    combined = compose(["dataset=femnist", "strategy=turbosvm", "strategy/client=fedprox"])  # it is for the server
+    assert combined.config["strategy"]["server"]["lr"] == 0.01
 
 
 def test_one_option_by_itself() -> None:

@@ -113,7 +113,7 @@ def first_job(command: str) -> tuple[str, ...]:
         choices = list(override.sweep_string_iterator()) if override.is_choice_sweep() else [value]
         if len(choices) > 1 and key in groups([conf_dir()]):
             assert set(choices) <= set(options(key)), command
-        job.append(f"{key}={choices[0]}")
+        job.append(key if override.is_delete() else f"{key}={choices[0]}")
     return tuple(job)
 
 

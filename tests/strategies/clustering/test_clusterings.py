@@ -13,6 +13,7 @@ from torch import nn
 from fedrun.config.build import option
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.execution.context import CohortJob, ExecutionContext
+from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import LAST, NO_STATE, ClientStates
 from fedrun.strategies.clustering.base import ClusteringRound, FirstUpdate
@@ -301,6 +302,27 @@ def test_fedsoft_votes_by_samples_every_second_round(simulation, work):
             assert odd.membership[client].tolist() == pytest.approx(shares)  # it had none
     assert odd.membership[1].tolist() == [0.5, 0.5, 0.5]
     assert [half.forward_passes.tolist() for half in (even, odd)] == [[0, 3, 0, 0, 3, 0], [0, 0, 0, 0, 3, 0]]
+
+
+@pytest.mark.parametrize("server", ["fedacg", "fedexp"])
+def test_one_centre_is_the_model_that_clients_receive(make_experiment, server):
+    # FedSoft's pull to one centre is FedProx's pull to the received model; these servers evaluate another model
+    mean, models = option("strategy/server", server), []
+    soft = option("strategy", "fedsoft")
+    clustered = replace(
+        soft,
+        client=replace(soft.client, strength=1.0),
+        server=mean,
+        clustering=replace(soft.clustering, clusters=1),
+    )
+    proximal = Strategy(client=option("strategy/client", "fedprox", mu=1.0), server=mean)
+    for strategy in (clustered, proximal):
+        simulation = Simulation(make_experiment(strategy=strategy, network=logistic))
+        state = simulation.initial()
+        for _ in range(3):
+            state, _ = simulation.advance(state)
+        models.append(state.server.model)
+    torch.testing.assert_close(*models)
 
 
 def test_fesem_joins_the_nearest_centre(work):
