@@ -11,8 +11,8 @@ from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.data.datasets.sample_table import SampleTable, TableHead
-from fedrun.data.datasets.table_columns import ColumnKeys, Columns
+from fedrun.data.datasets.sample_table import SEPARATED, SampleTable, TableHead, as_written
+from fedrun.data.datasets.table_columns import ColumnKeys, Columns, numeric, textual
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.system.errors import InputError
@@ -38,6 +38,19 @@ class Tabular(SampleTable):
     def keys(self) -> ColumnKeys:
         targets = () if self.label is None else (self.label,)
         return ColumnKeys("label", targets, self.client, self.split, self.drop, texts=True)
+
+    def read(self) -> pyarrow.Table:
+        """The file's content. Dates in the label column of a text file are classes as they are written.
+
+        Raises:
+            InputError: the file is missing or damaged, or lacks a column.
+        """
+        table = super().read()
+        if self.path.suffix in SEPARATED and table.num_rows:
+            (column,) = self.keys.columns(self.path, table).targets
+            if not numeric(table, column) and not textual(table, column):
+                return as_written(self.path, table, column)
+        return table
 
     def head(self, path: Path, table: pyarrow.Table, columns: Columns) -> TableHead:
         (column,) = columns.targets

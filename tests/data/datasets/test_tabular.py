@@ -196,6 +196,19 @@ def test_clients_are_named_as_they_are_written(tmp_path: Path) -> None:
         recipe.load()
 
 
+def test_dates_name_clients_and_classes(tmp_path: Path) -> None:
+    """As they are written, in the order of texts."""
+    path = write(tmp_path, "client,a,y\n2024-01-02,1,0\n2023-12-31,2,1\n2024-01-02,3,1\n")
+    users = inferred(path).load().users
+    assert users is not None
+    assert (users.names, users.offsets.tolist()) == (("2023-12-31", "2024-01-02"), [0, 1, 3])
+    path = write(tmp_path, "client,a,y\n08:30:00,1,2024-01-02 10:00:00\n17:00:00,2,2024-01-01 09:00:00\n")
+    dataset = inferred(path).load()
+    assert dataset.users is not None and dataset.users.names == ("08:30:00", "17:00:00")
+    assert dataset.class_names == ("2024-01-01 09:00:00", "2024-01-02 10:00:00")
+    assert dataset.targets.tolist() == [1, 0]
+
+
 def inferred(path: Path, **keys: object) -> Tabular:
     settings = {
         "label": None,
