@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,9 @@ from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow
+
+LEADING_ZERO = re.compile(r"\s*[+-]?0\d")
+"""The beginning of a number that may be another name than the same number in its usual form."""
 
 
 @config_class
@@ -40,17 +44,22 @@ class Tabular(SampleTable):
         return ColumnKeys("label", targets, self.client, self.split, self.drop, texts=True)
 
     def read(self) -> pyarrow.Table:
-        """The file's content. Dates in the label column of a text file are classes as they are written.
+        """The file's content. Classes of a text file are as they are written if they are dates or, without ``classes``,
+        if one has a leading zero: 02 is another class than 2.
 
         Raises:
             InputError: the file is missing or damaged, or lacks a column.
         """
         table = super().read()
-        if self.path.suffix in SEPARATED and table.num_rows:
-            (column,) = self.keys.columns(self.path, table).targets
-            if not numeric(table, column) and not textual(table, column):
-                return as_written(self.path, table, column)
-        return table
+        if self.path.suffix not in SEPARATED or not table.num_rows:
+            return table
+        (column,) = self.keys.columns(self.path, table).targets
+        if textual(table, column) or (is_number := numeric(table, column)) and self.classes is not None:
+            return table
+        written = as_written(self.path, table, column)
+        if is_number and not any(map(LEADING_ZERO.match, written.column(column).unique().to_pylist())):
+            return table
+        return written
 
     def head(self, path: Path, table: pyarrow.Table, columns: Columns) -> TableHead:
         (column,) = columns.targets

@@ -239,6 +239,17 @@ def test_classes_are_the_integers_in_the_table(tmp_path: Path) -> None:
     assert (dataset.class_names, dataset.targets.tolist()) == (("-1", "3", "8"), [2, 1, 2, 0])
 
 
+def test_classes_with_leading_zeros_are_texts(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,y\n1,02\n2,2\n3,10\n4,02\n")
+    dataset = inferred(path, test_share=None).load()
+    assert (dataset.class_names, dataset.targets.tolist()) == (("02", "10", "2"), [0, 2, 1, 0])
+    assert dataset.spec.classes == inferred(path).spec.classes == 3
+    numbered = inferred(path, test_share=None, classes=11).load()  # declared as integers
+    assert numbered.targets.tolist() == [2, 2, 10, 2]
+    path = write(tmp_path, "a,y\n1,0\n2,2\n3,10\n")  # 0 has no leading zero
+    assert inferred(path, test_share=None).load().class_names == ("0", "2", "10")
+
+
 def test_a_changed_table_is_read_again(tmp_path: Path) -> None:
     path = write(tmp_path, "a,y\n1,0\n2,1\n")
     assert inferred(path).spec.classes == 2
