@@ -126,7 +126,9 @@ def test_the_architectures_padding_is_a_symbol_of_texts_without_padding(config, 
     positions = []
     for name, module in network.named_modules():
         if "position" in name and isinstance(module, torch.nn.Embedding):
-            module.register_forward_hook(lambda module, args, kwargs, output: positions.append(output), with_kwargs=True)
+            module.register_forward_hook(
+                lambda module, args, kwargs, output: positions.append(output), with_kwargs=True
+            )
             table = module.weight.detach()
     network(symbols).square().sum().backward()
     assert embedding.weight.grad[usual].norm() > 0

@@ -54,7 +54,8 @@ class Tabular(SampleTable):
         if self.path.suffix not in SEPARATED or not table.num_rows:
             return table
         (column,) = self.keys.columns(self.path, table).targets
-        if textual(table, column) or (is_number := numeric(table, column)) and self.classes is not None:
+        is_number = numeric(table, column)
+        if textual(table, column) or (is_number and self.classes is not None):
             return table
         written = as_written(self.path, table, column)
         if is_number and not any(map(LEADING_ZERO.match, written.column(column).unique().to_pylist())):

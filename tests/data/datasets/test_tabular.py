@@ -65,6 +65,15 @@ def test_features_are_standardised_over_the_training_rows(tmp_path: Path) -> Non
     assert dataset.inputs[:, 0].tolist() == [1, 5, 7, 9, 3]  # the samples stay as they are in the table
 
 
+def test_clients_that_a_partition_holds_out_are_among_the_standardised_rows(tmp_path: Path) -> None:
+    """The mean of 1, 3, 5 and 7 is 4, their variance 5, whichever client is held out."""
+    dataset = inferred(write(tmp_path, "client,a,y\nx,1,0\nx,3,1\ny,5,0\ny,7,1\n"), standardise=True).load()
+    expected = torch.tensor([-3.0, -1.0, 1.0, 3.0]) / 5**0.5
+    torch.testing.assert_close(dataset.encoding(dataset.inputs).flatten(), expected)
+    federation = Natural(sample_fraction=1.0, train_fraction=0.5, min_samples=1, seed=0).split(dataset, seed=0)
+    assert len(federation.train) == len(federation.test) == 1
+
+
 def test_standardisation_is_computed_in_float64(tmp_path: Path) -> None:
     """Times in seconds that differ by one: float32 has steps of 128 there."""
     path = tmp_path / "table.csv"
