@@ -27,6 +27,8 @@ class TextNetwork(torch.nn.Module):
         positions = {}
         if self.first_position is not None:
             last = self.first_position + symbols.shape[-1]
-            positions["position_ids"] = torch.arange(self.first_position, last, device=symbols.device).expand_as(symbols)
+            positions["position_ids"] = torch.arange(self.first_position, last, device=symbols.device).expand_as(
+                symbols
+            )
         logits: torch.Tensor = self.model(input_ids=symbols, attention_mask=mask, **positions).logits
         return logits
