@@ -30,7 +30,7 @@ class TransformersModel(AdaptedModel):
         name: name of a model on the hub, or a folder that ``save_pretrained`` has written; None: ``config`` is given.
         config: the architecture of a model with random weights, as ``AutoConfig.for_model`` takes it, such as
             ``{model_type: bert, hidden_size: 64}``; None: ``name`` is given. Its ``vocab_size`` is the dataset's unless
-            it says otherwise.
+            it says otherwise. So is its ``pad_token_id``: no symbol, if the dataset's texts have no padding.
     """
 
     name: str | None
@@ -78,14 +78,13 @@ class TransformersModel(AdaptedModel):
                 f"{self.key}: knows {vocabulary} symbols; allowed: at least the dataset's {spec.vocabulary}"
             )
         network.config.use_cache = False
-        if spec.padding is not None:
-            network.config.pad_token_id = spec.padding
-        elif network.config.pad_token_id is None:
-            network.config.pad_token_id = -1  # no symbol: the last one of each text is read
+        chosen = self.config is not None and self.config.get("pad_token_id") is not None
+        if not chosen:
+            _set_padding(network, spec.padding, is_random=self.config is not None)
         task_layers = (
             () if causal else tuple(name for name, _ in network.named_children() if name != network.base_model_prefix)
         )
-        texts = TextNetwork(network, spec.padding)
+        texts = TextNetwork(network, spec.padding, None if chosen else _first_position(network))
         if causal:
             _check_order(texts, spec, self.key)
         return self.adapt(texts, spec, "model", task_layers)
@@ -143,6 +142,33 @@ class TransformersModel(AdaptedModel):
                     "written"
                 ) from error
             raise InputError(no_folder("model.name", name, error)) from error
+
+
+def _set_padding(network: Any, padding: int | None, is_random: bool) -> None:
+    """Make this symbol the padding instead of the architecture's, such as BERT's 0, in place; None: no symbol is.
+
+    The embedding of the architecture's padding is 0 in a random network, and gets a value like those of the others.
+    """
+    embedding = network.get_input_embeddings()
+    usual = getattr(embedding, "padding_idx", None)
+    if usual is not None and usual != padding:
+        embedding.padding_idx = padding
+        if is_random:
+            with torch.no_grad():
+                others = torch.cat([embedding.weight[:usual], embedding.weight[usual + 1 :]])
+                embedding.weight[usual].normal_(0.0, float(others.std()))
+    network.config.pad_token_id = -1 if padding is None else padding  # -1 is no symbol: the last one is read
+
+
+def _first_position(network: Any) -> int | None:
+    """The number of a text's first position where the network counts positions by symbols that are not its padding, as
+    RoBERTa does; None: it does not.
+    """
+    for module in network.modules():
+        positions = getattr(module, "position_embeddings", None)
+        if isinstance(positions, torch.nn.Embedding) and positions.padding_idx is not None:
+            return positions.padding_idx + 1
+    return None
 
 
 def _only_backwards(config: Any) -> None:

@@ -77,8 +77,9 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
         if weights is None:
             state = phase.server.init(phase.initial_model(), layout, len(sizes))
             weights = phase.server.weights(state, everyone)
-        # all clients may be drawn by Poisson sampling
-        most = len(sizes) if privacy.cohort_sampling == "poisson" else phase.cohort_size
+        # all clients may be drawn by Poisson sampling, and by a rule whose cohorts vary
+        varies = experiment.participation.varies or privacy.cohort_sampling == "poisson"
+        most = len(sizes) if varies else phase.cohort_size
         secure_sum.check_headroom(float(weights.topk(most).values.sum()))
     return pipeline, mechanism
 

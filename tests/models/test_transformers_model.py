@@ -63,7 +63,7 @@ def test_a_classifier_of_texts_has_a_head():
     torch.manual_seed(1)
     config = transformers.AutoConfig.for_model(**BERT, vocab_size=11, num_labels=3)
     expected = transformers.AutoModelForSequenceClassification.from_config(config).eval()
-    symbols = texts().inputs[:4].long()
+    symbols = texts().inputs[:4].long().clamp(min=1)  # 0 is BERT's padding, but not this dataset's
     with torch.no_grad():
         assert torch.equal(network(symbols), expected(symbols).logits)
     assert (layout_of(network).classes, layout_of(network).embedding) == (3, 16)
@@ -107,6 +107,58 @@ def test_padding_is_not_attended_to():
     network = text_model(config=BERT).build(replace(TEXTS, padding=10)).eval()
     short, long = torch.tensor([[1, 2, 3, 10, 10, 10]]), torch.tensor([[1, 2, 3]])
     torch.testing.assert_close(network(short), network(long), rtol=1e-4, atol=1e-5)
+
+
+ROBERTA = {**BERT, "model_type": "roberta", "max_position_embeddings": 8}
+OPT = {"model_type": "opt", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "ffn_dim": 24,
+       "word_embed_proj_dim": 16, "max_position_embeddings": 6, "dropout": 0.0}  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "usual"), [(BERT, 0), (ROBERTA, 1), (OPT, 1)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_architectures_padding_is_a_symbol_of_texts_without_padding(config, usual, causal):
+    spec = Spec((6,), 11, vocabulary=11, task=LanguageModelling()) if causal else TEXTS
+    network = text_model(config=config).build(spec).eval()
+    (embedding,) = [module for module in network.modules() if getattr(module, "num_embeddings", 0) == 11]
+    norms = embedding.weight.detach().norm(dim=1)
+    assert norms.max() / 3 < norms[usual] < 3 * norms.min()
+    symbols = torch.tensor([[3, usual, 4, usual, 5, usual]])
+    positions = []
+    for name, module in network.named_modules():
+        if "position" in name and isinstance(module, torch.nn.Embedding):
+            module.register_forward_hook(
+                lambda module, args, kwargs, output: positions.append(output), with_kwargs=True
+            )
+            table = module.weight.detach()
+    network(symbols).square().sum().backward()
+    assert embedding.weight.grad[usual].norm() > 0
+    offset = len(table) - 6  # each of the six positions has its own row of the table, the last six ones
+    assert torch.equal(positions[0].detach().reshape(6, 16), table[offset:])
+
+
+def test_the_last_symbol_counts_where_it_is_the_architectures_padding():
+    """OPT's classifier would read the symbol before the last one."""
+    network = text_model(config=OPT).build(TEXTS).eval()
+    with torch.no_grad():
+        ends = network(torch.tensor([[3, 4, 5, 6, 7, 1], [3, 4, 5, 6, 7, 8]]))
+        before = network(torch.tensor([[3, 4, 5, 6, 7]]))
+    assert min((ends[0] - ends[1]).abs().max(), (ends - before).abs().max(1).values.min()) > 1e-3
+
+
+@pytest.mark.parametrize("config", [BERT, ROBERTA, OPT])
+def test_the_datasets_padding_replaces_the_architectures(config):
+    """Positions are those of texts without it, whatever its number is."""
+    network = text_model(config=config).build(replace(TEXTS, padding=10)).eval()
+    short, long = torch.tensor([[1, 0, 1, 10, 10, 10]]), torch.tensor([[1, 0, 1]])
+    torch.testing.assert_close(network(short), network(long), rtol=1e-4, atol=1e-5)
+    (embedding,) = [module for module in network.modules() if getattr(module, "num_embeddings", 0) == 11]
+    assert (embedding.padding_idx, embedding.weight[:2].norm(dim=1).min() > 0) == (10, True)
+
+
+def test_a_padding_of_ones_own_stays():
+    network = text_model(config={**BERT, "pad_token_id": 4}).build(TEXTS)
+    embedding = network.get_submodule("encoder.model.bert.embeddings.word_embeddings")
+    assert (embedding.padding_idx, float(embedding.weight[4].detach().norm())) == (4, 0.0)
 
 
 def test_batches_of_padded_texts_are_cut(experiment):

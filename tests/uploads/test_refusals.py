@@ -322,6 +322,12 @@ def test_what_the_data_refuse(make_experiment):
     sums = option("secure_sum", "fixed_point", levels=2**30)  # fits two clients, not all six
     with pytest.raises(InputError, match=r"^secure_sum.bits=32 .* up to 6, "):
         Simulation(make_experiment(network=mlp, clients_per_round=2, privacy=private(), secure_sum=sums))
+    # a round of two clients has up to 20 + 12 samples, 3200 < 2^12; one of all six has 60
+    sums = option("secure_sum", "fixed_point", bits=12, levels=100)
+    Simulation(make_experiment(network=mlp, clients_per_round=2, secure_sum=sums))
+    anyone = option("participation", "bernoulli")
+    with pytest.raises(InputError, match=r"^secure_sum.bits=12 .* up to 60, .* at most 68 levels$"):
+        Simulation(make_experiment(network=mlp, clients_per_round=2, participation=anyone, secure_sum=sums))
     with pytest.raises(InputError, match=r"^secure_sum.bits=16 with secure_sum.levels=1048576"):
         Simulation(make_experiment(network=mlp, secure_sum=option("secure_sum", "fixed_point", bits=16)))
     with pytest.raises(InputError, match=r"^privacy.count_noise=0.15 with a noise multiplier of 1: .*above 0.5$"):

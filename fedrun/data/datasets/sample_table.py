@@ -17,7 +17,7 @@ from annotated_types import Gt, Lt
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, Spec, Standardised
 from fedrun.data.datasets.regular_file import stat_regular
-from fedrun.data.datasets.table_columns import ColumnKeys, Columns, numeric
+from fedrun.data.datasets.table_columns import ColumnKeys, Columns, textual
 from fedrun.data.datasets.user_order import by_user, numbered
 from fedrun.data.tasks.base import Task
 from fedrun.system.errors import InputError, one_line
@@ -98,7 +98,8 @@ class SampleTable(DatasetConfig):
             :data:`AUTO_TEST_SHARE` if no column has clients either, otherwise None; None: all rows are for training.
         drop: columns that are not used. All others are features.
         standardise: the network's inputs have mean 0 and standard deviation 1 over the training rows
-            (:class:`fedrun.data.datasets.base.Standardised`).
+            (:class:`fedrun.data.datasets.base.Standardised`): those that are no test samples by ``split`` and
+            ``test_share``, also of clients that the partition holds out.
     """
 
     file: str
@@ -155,9 +156,11 @@ class SampleTable(DatasetConfig):
         """
         path = self.path
         table = read_table(path)
-        client = self.keys.columns(path, table).client if table.num_rows else None
-        if path.suffix in SEPARATED and client is not None and numeric(table, client):
-            table = read_table(path, (client,))  # as texts: 007 is another client than 7
+        if path.suffix not in SEPARATED or not table.num_rows:
+            return table
+        columns = self.keys.columns(path, table)
+        if columns.client is not None and not textual(table, columns.client):  # 007 is another client than 7
+            table = as_written(path, table, columns.client)
         return table
 
     def described(self, table: pyarrow.Table, path: Path) -> TableHead:
@@ -271,12 +274,18 @@ def _clients(path: Path, table: pyarrow.Table, column: str | None) -> tuple[np.n
     return numbered([int(value) if isinstance(value, float) else value for value in values])
 
 
+def as_written(path: Path, table: pyarrow.Table, column: str) -> pyarrow.Table:
+    """The table of a text file, with this column as texts even if they could be numbers or dates."""
+    return table.set_column(table.column_names.index(column), column, read_table(path, (column,)).column(column))
+
+
 def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:
     """A ``.csv``, ``.tsv`` or ``.parquet`` file in memory.
 
     Args:
         path: path of the file.
-        texts: columns of a text file that are read as texts even if they could be numbers.
+        texts: the columns of a text file that are read, as texts even if they could be numbers or dates; empty: all
+            columns, each as what its values look like.
 
     Raises:
         InputError: the file is missing, damaged or of another kind.
@@ -312,7 +321,9 @@ def _separated(path: Path, texts: Sequence[str]) -> pyarrow.Table:
     return pyarrow.csv.read_csv(
         path,
         parse_options=pyarrow.csv.ParseOptions(delimiter=max(DELIMITERS, key=names.count).decode()),
-        convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(texts, pyarrow.string())),
+        convert_options=pyarrow.csv.ConvertOptions(
+            include_columns=list(texts), column_types=dict.fromkeys(texts, pyarrow.string())
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,14 +12,17 @@ from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.data.datasets.sample_table import SampleTable, TableHead
-from fedrun.data.datasets.table_columns import ColumnKeys, Columns
+from fedrun.data.datasets.sample_table import SEPARATED, SampleTable, TableHead, as_written
+from fedrun.data.datasets.table_columns import ColumnKeys, Columns, numeric, textual
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow
+
+LEADING_ZERO = re.compile(r"\s*[+-]?0\d")
+"""The beginning of a number that may be another name than the same number in its usual form."""
 
 
 @config_class
@@ -38,6 +42,25 @@ class Tabular(SampleTable):
     def keys(self) -> ColumnKeys:
         targets = () if self.label is None else (self.label,)
         return ColumnKeys("label", targets, self.client, self.split, self.drop, texts=True)
+
+    def read(self) -> pyarrow.Table:
+        """The file's content. Classes of a text file are as they are written if they are dates or, without ``classes``,
+        if one has a leading zero: 02 is another class than 2.
+
+        Raises:
+            InputError: the file is missing or damaged, or lacks a column.
+        """
+        table = super().read()
+        if self.path.suffix not in SEPARATED or not table.num_rows:
+            return table
+        (column,) = self.keys.columns(self.path, table).targets
+        is_number = numeric(table, column)
+        if textual(table, column) or (is_number and self.classes is not None):
+            return table
+        written = as_written(self.path, table, column)
+        if is_number and not any(map(LEADING_ZERO.match, written.column(column).unique().to_pylist())):
+            return table
+        return written
 
     def head(self, path: Path, table: pyarrow.Table, columns: Columns) -> TableHead:
         (column,) = columns.targets

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class TabularRegression(ColumnTargets):
     """Regression.
 
-    With ``standardise`` the model predicts targets with mean 0 and standard deviation 1 over the training rows, too;
-    metrics are in the columns' own units.
+    With ``standardise`` the model predicts targets with mean 0 and standard deviation 1 over the training rows, too
+    (those of :attr:`SampleTable.standardise`); metrics are in the columns' own units.
 
     Attributes:
         labels: the columns of numbers to predict.

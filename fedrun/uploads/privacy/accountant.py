@@ -78,7 +78,11 @@ class Release:
         return self.cohort / self.clients
 
     def epsilon(self, rounds: int, delta: float, accountant: AccountantName) -> float | None:
-        """ε at δ of these rounds: ∞ without noise, 0 before the first, None if the accountant has no bound."""
+        """ε at δ of these rounds: ∞ without noise, 0 before the first, None if the accountant has no bound.
+
+        With ``pld`` it is RDP's bound where that is smaller: PLD rounds each round's loss up to its grid, which counts
+        where losses are far below the grid's step.
+        """
         if accountant == "pld" and self.sampling == "fixed":
             return None
         if not rounds:
@@ -90,7 +94,8 @@ class Release:
             return self._rdp(rounds, delta)
         if self.cohort == self.clients:  # Gaussian releases compose to one with z / √rounds
             return float(_dp_accounting().get_epsilon_gaussian(self.noise_multiplier / math.sqrt(rounds), delta))
-        return float(self._one_round.self_compose(rounds).get_epsilon_for_delta(delta))
+        by_pld = float(self._one_round.self_compose(rounds).get_epsilon_for_delta(delta))
+        return min(by_pld, self._rdp(rounds, delta))
 
     def _rdp(self, rounds: int, delta: float) -> float:
         accounting = _dp_accounting()
@@ -124,26 +129,33 @@ class Release:
 def calibrated(release: Release, rounds: int, epsilon: float, delta: float, accountant: AccountantName) -> Release:
     """The release with the least noise multiplier for which this many rounds cost at most ε at δ.
 
-    RDP brackets the search, since a step of PLD takes about a second.
+    RDP bounds PLD's search from above, since a step of PLD takes about a second.
 
     Raises:
         InputError: no noise multiplier up to :data:`LARGEST` reaches it, or dp-accounting is missing.
     """
+    if release.sampling == "fixed":
+        accountant = "rdp"
 
-    def excess(noise_multiplier: float, by: AccountantName) -> float:
+    def excess(noise_multiplier: float, by: AccountantName = accountant) -> float:
         spent = replace(release, noise_multiplier=noise_multiplier).epsilon(rounds, delta, by)
         assert spent is not None
         return math.log(max(spent, 1e-12) / epsilon)
 
-    if excess(LARGEST, "rdp") > 0:
+    if excess(LARGEST) > 0:
         raise InputError(
             f"privacy.epsilon={epsilon:g}: no noise multiplier up to {LARGEST:g} reaches it in {rounds} rounds with "
             f"delta={delta:g}; allowed: a larger epsilon, fewer rounds or fewer clients per round"
         )
-    least = _root(lambda z: excess(z, "rdp"), SMALLEST, LARGEST)
-    if accountant == "pld" and release.sampling != "fixed":
-        least = _root(lambda z: excess(z, "pld"), max(SMALLEST, least / 2), 1.05 * least)
-    return replace(release, noise_multiplier=least)
+    sufficient = LARGEST
+    if excess(LARGEST, "rdp") <= 0:
+        sufficient = _root(lambda z: excess(z, "rdp"), SMALLEST, LARGEST)
+    if accountant == "pld":
+        low = max(SMALLEST, sufficient / 2)
+        while low > SMALLEST and excess(low) <= 0:  # PLD may need far less noise than RDP
+            low, sufficient = max(SMALLEST, low / 2), low
+        sufficient = _root(excess, low, sufficient)
+    return replace(release, noise_multiplier=sufficient)
 
 
 def _root(excess: Callable[[float], float], low: float, high: float) -> float:

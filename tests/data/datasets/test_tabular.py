@@ -65,6 +65,15 @@ def test_features_are_standardised_over_the_training_rows(tmp_path: Path) -> Non
     assert dataset.inputs[:, 0].tolist() == [1, 5, 7, 9, 3]  # the samples stay as they are in the table
 
 
+def test_clients_that_a_partition_holds_out_are_among_the_standardised_rows(tmp_path: Path) -> None:
+    """The mean of 1, 3, 5 and 7 is 4, their variance 5, whichever client is held out."""
+    dataset = inferred(write(tmp_path, "client,a,y\nx,1,0\nx,3,1\ny,5,0\ny,7,1\n"), standardise=True).load()
+    expected = torch.tensor([-3.0, -1.0, 1.0, 3.0]) / 5**0.5
+    torch.testing.assert_close(dataset.encoding(dataset.inputs).flatten(), expected)
+    federation = Natural(sample_fraction=1.0, train_fraction=0.5, min_samples=1, seed=0).split(dataset, seed=0)
+    assert len(federation.train) == len(federation.test) == 1
+
+
 def test_standardisation_is_computed_in_float64(tmp_path: Path) -> None:
     """Times in seconds that differ by one: float32 has steps of 128 there."""
     path = tmp_path / "table.csv"
@@ -196,6 +205,19 @@ def test_clients_are_named_as_they_are_written(tmp_path: Path) -> None:
         recipe.load()
 
 
+def test_dates_name_clients_and_classes(tmp_path: Path) -> None:
+    """As they are written, in the order of texts."""
+    path = write(tmp_path, "client,a,y\n2024-01-02,1,0\n2023-12-31,2,1\n2024-01-02,3,1\n")
+    users = inferred(path).load().users
+    assert users is not None
+    assert (users.names, users.offsets.tolist()) == (("2023-12-31", "2024-01-02"), [0, 1, 3])
+    path = write(tmp_path, "client,a,y\n08:30:00,1,2024-01-02 10:00:00\n17:00:00,2,2024-01-01 09:00:00\n")
+    dataset = inferred(path).load()
+    assert dataset.users is not None and dataset.users.names == ("08:30:00", "17:00:00")
+    assert dataset.class_names == ("2024-01-01 09:00:00", "2024-01-02 10:00:00")
+    assert dataset.targets.tolist() == [1, 0]
+
+
 def inferred(path: Path, **keys: object) -> Tabular:
     settings = {
         "label": None,
@@ -224,6 +246,17 @@ def test_classes_are_the_integers_in_the_table(tmp_path: Path) -> None:
     dataset = inferred(path, drop=("name",), test_share=None).load()
     assert dataset.users is None
     assert (dataset.class_names, dataset.targets.tolist()) == (("-1", "3", "8"), [2, 1, 2, 0])
+
+
+def test_classes_with_leading_zeros_are_texts(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,y\n1,02\n2,2\n3,10\n4,02\n")
+    dataset = inferred(path, test_share=None).load()
+    assert (dataset.class_names, dataset.targets.tolist()) == (("02", "10", "2"), [0, 2, 1, 0])
+    assert dataset.spec.classes == inferred(path).spec.classes == 3
+    numbered = inferred(path, test_share=None, classes=11).load()  # declared as integers
+    assert numbered.targets.tolist() == [2, 2, 10, 2]
+    path = write(tmp_path, "a,y\n1,0\n2,2\n3,10\n")  # 0 has no leading zero
+    assert inferred(path, test_share=None).load().class_names == ("0", "2", "10")
 
 
 def test_a_changed_table_is_read_again(tmp_path: Path) -> None:

@@ -81,6 +81,44 @@ def test_noise_calibrated_by_pld():
     assert calibrated(release, 50, 8.595866, 1e-5, "rdp").noise_multiplier > 4.1
 
 
+def spent(clients: float, noise: float, rounds: int, delta: float) -> float:
+    """ε by the library's own accountant of privacy loss distributions, for one client of ``clients`` per round."""
+    import dp_accounting
+    from dp_accounting import pld
+
+    event = dp_accounting.PoissonSampledDpEvent(1 / clients, dp_accounting.GaussianDpEvent(noise))
+    return pld.PLDAccountant().compose(event, rounds).get_epsilon(delta)
+
+
+def test_the_least_noise_by_pld_may_be_below_half_of_that_by_rdp():
+    """PLD needs z = 0.890, RDP 3.7 times more."""
+    release = Release(10**7, 1000, 0.0, "poisson")
+    by_pld, by_rdp = (calibrated(release, 1500, 0.05, 1e-8, by).noise_multiplier for by in ("pld", "rdp"))
+    assert by_rdp > 3 * by_pld
+    assert spent(10**4, by_pld, 1500, 1e-8) <= 0.05 < spent(10**4, by_pld - 1e-3, 1500, 1e-8)
+
+
+def test_an_epsilon_that_only_pld_reaches():
+    """RDP's bound does not fall below 0.0102 at this δ, with any noise."""
+    release = calibrated(Release(10**7, 1000, 0.0, "poisson"), 1500, 0.005, 1e-8, "pld")
+    assert spent(10**4, release.noise_multiplier, 1500, 1e-8) <= 0.005
+    assert spent(10**4, release.noise_multiplier - 1e-2, 1500, 1e-8) > 0.005
+
+
+def test_the_smaller_bound_counts_where_losses_are_below_plds_grid():
+    """200 000 steps with q = 0.001 and z = 40. For small losses they are nearly one Gaussian release with noise
+    z / (q √steps) = 89.4, which costs 0.0308; RDP says 0.0355, and PLD, which rounds every loss up, 0.0585.
+    """
+    release, steps, delta = Release(1, 0.001, 40.0, "poisson"), 200_000, 1e-5
+    assert gaussian_multiplier(0.0308, delta) == pytest.approx(40 / (0.001 * math.sqrt(steps)), rel=0.01)
+    assert spent(1000, 40.0, steps, delta) > 0.05
+    by_rdp = release.epsilon(steps, delta, "rdp")
+    assert release.epsilon(steps, delta, "pld") == by_rdp == pytest.approx(0.0355, rel=1e-2)
+    noised, other = (calibrated(release, steps, 0.05, delta, by) for by in ("pld", "rdp"))
+    assert noised.noise_multiplier == pytest.approx(other.noise_multiplier, abs=1e-3)
+    assert noised.epsilon(steps, delta, "pld") <= 0.05
+
+
 def test_noise_of_one_gaussian_release():
     assert gaussian_multiplier(0.5, 1e-5) == pytest.approx(7.03183, rel=1e-5)
 
