@@ -87,7 +87,9 @@ class Strategy:
                 )
 
     def check_private(self, layout: Layout) -> None:
-        """Reject a server strategy that needs the heads or the adapters that clients keep."""
+        """Reject a server strategy that needs the heads or the adapters that clients keep, or that changes the weights
+        below them.
+        """
         private = self.client.private(layout)
         if "head" in self.server.wants and private is not None and private[layout.head].any():
             raise InputError(
@@ -95,14 +97,18 @@ class Strategy:
                 "global one, which no client would use; choose another server strategy, such as fedavg"
             )
         matrices = [matrix for adapter in adapters_of(layout) for matrix in (adapter.a, adapter.b)]
-        if (
-            isinstance(aggregating(self.server), ResidualServer)
-            and private is not None
-            and any(private[matrix.start : matrix.stop].any() for matrix in matrices)
-        ):
+        if not isinstance(aggregating(self.server), ResidualServer):
+            return
+        if private is not None and any(private[matrix.start : matrix.stop].any() for matrix in matrices):
             raise InputError(
                 f"{self.named_client} keeps matrices of the adapters on the clients, and {self.named_server} needs "
                 "all products of both; choose another server strategy, such as fedavg"
+            )
+        carried = self.client.carried(layout)
+        if any(max(carried.start, matrix.start) < min(carried.stop, matrix.stop) for matrix in matrices):
+            raise InputError(
+                f"{self.named_client} combines adapters of earlier rounds with later models, and {self.named_server} "
+                "changes the weights below them in every round; choose another server strategy, such as fedit"
             )
 
 

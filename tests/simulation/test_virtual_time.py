@@ -24,7 +24,7 @@ from fedrun.simulation.simulation import Simulation
 from ..conftest import SIZES
 from ..helpers.interrupted_runs import Interrupts
 from ..helpers.small_networks import mlp
-from ..strategies.test_lora import HEAD, A, B, layered
+from ..strategies.test_lora import A, B, layered
 
 SETTING = (
     "rounds=4",
