@@ -75,6 +75,12 @@ class Strategy:
                 f"{self.named_server} needs {', '.join(sorted(missing))!r} from the clients, which "
                 f"{self.named_client} does not send; {allowed or 'choose another server strategy'}"
             )
+        if self.client.sends and not self.server.needs:
+            allowed = _options("strategy/client", lambda one: not one.sends)
+            raise InputError(
+                f"{self.named_server} uses nothing of what {self.named_client} sends, and no model would be trained; "
+                f"{allowed}, or another server strategy, such as fedavg"
+            )
 
     def check_optimizer(self, local: LocalTraining) -> None:
         """Reject an optimizer that the algorithm does not support."""
