@@ -167,6 +167,12 @@ class ClusteredStrategy(Strategy):
                 f"{chosen('strategy/clustering', self.clustering)} gives to them; choose another server strategy, such "
                 "as fedavg"
             )
+        least = aggregating(self.server).least_uploads
+        if self.clustering.several and least > 1:
+            raise InputError(
+                f"{chosen('strategy/clustering', self.clustering)} with {self.named_server}, which needs at least "
+                f"{least} uploads: a round may have fewer for a model; choose another server strategy, such as median"
+            )
         if self.server.maintains and self.clustering.reassigns:
             raise InputError(
                 f"{self.named_server} maintains the states of a model's clients, which change with "
