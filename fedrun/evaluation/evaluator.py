@@ -228,7 +228,7 @@ class Evaluator:
         client, local = self._phase.client, self._phase.local
         if is_personal(client) and trains_global_model(client) and group.name == SEEN and group.test is not None:
             results["global_"] = self._on_own_samples(group, lambda clients: self.results(state, clients.samples))
-        if (tuning := evaluation.tuning(local, local.rate(state.round))) is not None:
+        if (tuning := evaluation.tuning(local, local.rate(max(state.round - 1, 0)))) is not None:
             results["tuned_"] = own_results(
                 self._experiment,
                 self._phase,

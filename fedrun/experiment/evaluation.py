@@ -120,7 +120,7 @@ class Evaluation:
 
         Args:
             local: how clients train.
-            rate: the learning rate of the round.
+            rate: the learning rate of the last round that was made, or of the first one before it.
         """
         if not self.tuned_by:
             return None

@@ -75,6 +75,12 @@ class Strategy:
                 f"{self.named_server} needs {', '.join(sorted(missing))!r} from the clients, which "
                 f"{self.named_client} does not send; {allowed or 'choose another server strategy'}"
             )
+        if self.client.sends and not self.server.needs:
+            allowed = _options("strategy/client", lambda one: not one.sends)
+            raise InputError(
+                f"{self.named_server} uses nothing of what {self.named_client} sends, and no model would be trained; "
+                f"{allowed}, or another server strategy, such as fedavg"
+            )
 
     def check_optimizer(self, local: LocalTraining) -> None:
         """Reject an optimizer that the algorithm does not support."""
@@ -87,7 +93,9 @@ class Strategy:
                 )
 
     def check_private(self, layout: Layout) -> None:
-        """Reject a server strategy that needs the heads or the adapters that clients keep."""
+        """Reject a server strategy that needs the heads or the adapters that clients keep, or that changes the weights
+        below them.
+        """
         private = self.client.private(layout)
         if "head" in self.server.wants and private is not None and private[layout.head].any():
             raise InputError(
@@ -95,14 +103,18 @@ class Strategy:
                 "global one, which no client would use; choose another server strategy, such as fedavg"
             )
         matrices = [matrix for adapter in adapters_of(layout) for matrix in (adapter.a, adapter.b)]
-        if (
-            isinstance(aggregating(self.server), ResidualServer)
-            and private is not None
-            and any(private[matrix.start : matrix.stop].any() for matrix in matrices)
-        ):
+        if not isinstance(aggregating(self.server), ResidualServer):
+            return
+        if private is not None and any(private[matrix.start : matrix.stop].any() for matrix in matrices):
             raise InputError(
                 f"{self.named_client} keeps matrices of the adapters on the clients, and {self.named_server} needs "
                 "all products of both; choose another server strategy, such as fedavg"
+            )
+        carried = self.client.carried(layout)
+        if any(max(carried.start, matrix.start) < min(carried.stop, matrix.stop) for matrix in matrices):
+            raise InputError(
+                f"{self.named_client} combines adapters of earlier rounds with later models, and {self.named_server} "
+                "changes the weights below them in every round; choose another server strategy, such as fedit"
             )
 
 
@@ -154,6 +166,12 @@ class ClusteredStrategy(Strategy):
                 f"{self.named_server} uses single models, without the weights that "
                 f"{chosen('strategy/clustering', self.clustering)} gives to them; choose another server strategy, such "
                 "as fedavg"
+            )
+        least = aggregating(self.server).least_uploads
+        if self.clustering.several and least > 1:
+            raise InputError(
+                f"{chosen('strategy/clustering', self.clustering)} with {self.named_server}, which needs at least "
+                f"{least} uploads: a round may have fewer for a model; choose another server strategy, such as median"
             )
         if self.server.maintains and self.clustering.reassigns:
             raise InputError(

@@ -48,6 +48,11 @@ def check_transforms(
         raise InputError(f"{used[0]}: {strategy.named_client} sends nothing; choose none")
     if used and population.pooled:
         raise InputError(f"{used[0]} with population.pooled=true: no client sends anything; choose none")
+    if used and overrides(strategy.client, "absent"):
+        raise InputError(
+            f"{used[0]} with {strategy.named_client}: what clients do not have of the model would not arrive as zero; "
+            "allowed: client strategies with the whole model, such as sgd"
+        )
     _check_compression(compression, strategy, attack)
     if isinstance(secure_sum, FixedPoint):
         _check_integers(secure_sum, compression, privacy)
@@ -57,11 +62,6 @@ def check_transforms(
         if reason is not None:
             raise InputError(
                 f"{used[0]} with {_sides(strategy)}: the server would see {reason}, without noise; {ALLOWED}"
-            )
-        if overrides(strategy.client, "absent"):
-            raise InputError(
-                f"{used[0]} with {strategy.named_client}: clipping and noise would change what clients do not have of "
-                "the model; allowed: client strategies with the whole model, such as sgd"
             )
     if isinstance(privacy, SampleLevel):
         _check_noised_training(privacy, strategy)

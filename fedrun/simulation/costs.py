@@ -121,13 +121,12 @@ def _transfers(
     absent = phase.absent[cohort]
     if bool(absent.any()):
         models = len(result.models) if phase.clustering.downloads_all else 1
-        # transforms work on whole models, whose absent entries are zero
-        whole = bytes_down[:count] == FLOAT * params_down[:count]
-        bytes_down[:count] -= torch.where(whole, FLOAT * models * absent, 0)
+        # the checks allow no transforms of such models
+        bytes_down[:count] -= FLOAT * models * absent
         params_down[:count] -= models * absent
         if MODEL in sent:
             params_up[:count] -= absent
-            bytes_up[:count] -= 0 if pipeline.changes_uploads else FLOAT * absent
+            bytes_up[:count] -= FLOAT * absent
     return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
 
 

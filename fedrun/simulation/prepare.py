@@ -16,6 +16,7 @@ from fedrun.experiment.checks import check_head, check_shared
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.upload_checks import check_parameters
 from fedrun.models.trial import check_network
+from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.system.errors import InputError
 
@@ -135,8 +136,13 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     """
     strategy, dataset, clients = experiment.strategy, federation.dataset, len(federation.train)
     cohort = cohort_size(1 if experiment.population.pooled else experiment.clients_per_round, clients)
-    fewest = 1 if experiment.participation.varies and cohort < clients else cohort
-    strategy.server.check(experiment.first_rounds, fewest)
+    strategy.server.check(experiment.first_rounds, cohort)
+    fewest = experiment.participation.fewest(cohort, clients, experiment.first_rounds)
+    if fewest < (least := aggregating(strategy.server).least_uploads):
+        raise InputError(
+            f"{chosen('participation', experiment.participation)} with {strategy.named_server}, which needs at least "
+            f"{least} uploads: a round may have only {fewest}; allowed: participation=everyone"
+        )
     strategy.afterwards().check_clients(clients)
     experiment.model.check(dataset.spec)
     network = build_network(experiment.model, dataset.spec, experiment.seed, device, strategy.server)
@@ -146,7 +152,8 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     check_shared(strategy, experiment.local, network.layout)
     check_parameters(strategy.client, network.layout, experiment.compression, experiment.attack)
     if experiment.attack.needs_rows and federation.attackers:
-        _check_colluding(experiment, len(federation.attackers), clients, fewest)
+        varies = experiment.participation.varies and cohort < clients
+        _check_colluding(experiment, len(federation.attackers), clients, 1 if varies else cohort)
     phase = Phase(
         end=experiment.first_rounds,
         rounds=experiment.rounds,

@@ -199,6 +199,16 @@ class ClientStrategy:
         """
         return {}
 
+    def carried(self, layout: Layout) -> slice:
+        """The parameters of which a client combines earlier values with a later broadcast; empty: none.
+
+        By default all, if a vector of the client state has the length of a model or of its parameters. A strategy whose
+        earlier models are used as wholes only, such as MOON, overrides it. The server must not change what these
+        parameters mean from round to round.
+        """
+        lengths = self.client_state(layout).values()
+        return slice(0, layout.trainable if {layout.trainable, layout.size} & set(lengths) else 0)
+
     def private(self, layout: Layout) -> torch.Tensor | None:
         """Which entries of the model never leave the client, bool ``[P]``; None: the whole model is shared.
 

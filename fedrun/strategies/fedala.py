@@ -68,6 +68,9 @@ class FedALA(ClientStrategy):
         top = self.top(layout)
         return {LOCAL: top.stop - top.start, WEIGHTS: top.stop - top.start, ADAPTED: 1}
 
+    def carried(self, layout: Layout) -> slice:
+        return self.top(layout)
+
     def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
         weights = self._learned(received[MODEL], client_state, client)
         return adapted(received[MODEL], self.top(client.layout), client_state[LOCAL], weights)

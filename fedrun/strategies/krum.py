@@ -30,24 +30,24 @@ class Krum(ServerStrategy):
     rows: ClassVar[Rows] = "all"
 
     @property
-    def _least(self) -> int:
+    def least_uploads(self) -> int:
         return max(2 * self.byzantine + 3, self.keep)
 
     def check(self, rounds: int, cohort: int | None = None) -> None:
-        if cohort is not None and cohort < self._least:
+        if cohort is not None and cohort < self.least_uploads:
             raise InputError(
                 f"clients_per_round: Krum with byzantine={self.byzantine} and keep={self.keep} needs at least "
-                f"{self._least} uploads, but a round may have only {cohort}; raise it (with participation=everyone), "
-                "or lower the two"
+                f"{self.least_uploads} uploads, but a round has only {cohort}; raise it, or lower the two"
             )
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None
         uploads = len(update.rows)
-        if uploads < self._least:
+        if uploads < self.least_uploads:
             raise RunError(
                 f"round {round.index + 1}: Krum with byzantine={self.byzantine} and keep={self.keep} needs "
-                f"at least {self._least} uploads, but there are {uploads}; raise clients_per_round or lower the two"
+                f"at least {self.least_uploads} uploads, but there are {uploads}; raise clients_per_round or lower the "
+                "two"
             )
         trainable = round.layout.trainable
         scores = krum_scores(update.rows[:, :trainable], self.byzantine)

@@ -53,6 +53,10 @@ class PFedMe(ClientStrategy):
     def client_state(self, layout: Layout) -> dict[str, int]:
         return {PERSONAL: layout.size}
 
+    def carried(self, layout: Layout) -> slice:
+        # the personal model is evaluated as a whole, and begins anew at each broadcast
+        return slice(0, 0)
+
     def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
         return client_state[PERSONAL]
 

@@ -188,6 +188,7 @@ class ServerStrategy(ABC):
             ``head``: the model has a head, which the server strategy changes beyond what the clients send;
             ``squared_norms``: the server measures how far each model that it receives lies from its broadcast.
         idle_training: training of clients that are not selected; None: they do not train.
+        least_uploads: the fewest uploads from which it can aggregate.
         refinable: whether the state's model may be changed after :meth:`aggregate`, because the next broadcast follows
             from it.
     """
@@ -215,6 +216,10 @@ class ServerStrategy(ABC):
     @property
     def idle_training(self) -> IdleTraining | None:
         return None
+
+    @property
+    def least_uploads(self) -> int:
+        return 1
 
     @property
     def refinable(self) -> bool:

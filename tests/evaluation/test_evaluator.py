@@ -27,7 +27,7 @@ from fedrun.system.randomness import address, generator
 
 from ..helpers.appeal import TESTED, constant, warmup
 from ..helpers.naive_averaging import NaiveClients
-from ..helpers.small_networks import NETWORKS, measured, mlp, network_of
+from ..helpers.small_networks import NETWORKS, after, measured, mlp, network_of
 from ..helpers.strategies import SOLO
 
 NAN = float("nan")
@@ -122,7 +122,10 @@ def test_a_model_that_has_diverged_counts_without_thresholds():
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("lr", [None, 0.02])
 def test_local_tuning(make_experiment, network, lr):
-    """Every client, seen or not, makes three steps on the model as it is; the metrics are those of the result."""
+    """Every client, seen or not, makes three steps on the model as it is; the metrics are those of the result.
+
+    The rate is that of the last round that was made, 0.3 in the first and 0.15 in the second, or ``tuning_lr``.
+    """
     build = NETWORKS[network]
     made = make_experiment(
         network=build,
@@ -132,7 +135,7 @@ def test_local_tuning(make_experiment, network, lr):
         local={"lr": 0.3, "lr_decay": 0.5},
     )
     simulation = Simulation(replace(made, evaluation=replace(made.evaluation, tuning_steps=3, tuning_lr=lr)))
-    state, _ = simulation.advance(simulation.initial())
+    state = after(simulation, 2)
     metrics, unseen = simulation.test(state), simulation.federation.unseen
     assert unseen is not None
     for name, train, test in (
@@ -145,7 +148,7 @@ def test_local_tuning(make_experiment, network, lr):
             start.load_state_dict(simulation.network.layout.views(state.server.model.clone()), strict=False)
             own = train[client]
             inputs, labels = simulation.dataset.inputs[own].float() / 255, simulation.dataset.targets[own]
-            order = generator(address(0, f"alone/{name}", 1), "batches", 0, client)
+            order = generator(address(0, f"alone/{name}", 2), "batches", 0, client)
             clients = NaiveClients(lr=0.15 if lr is None else lr, epochs=None, steps=3)
             tuned, _ = clients.train(start, inputs, labels, order, 0)
             loss, accuracy = measured(tuned, simulation, test[client])
@@ -156,6 +159,24 @@ def test_local_tuning(make_experiment, network, lr):
         assert metrics[f"{name}/tuned_accuracy_mean"] == pytest.approx(sum(accuracies) / len(train))
         assert metrics[f"{name}/tuned_gm_appeal"] == pytest.approx(sum(appeals) / len(train))
     assert metrics["clients/tuned_loss_mean"] != metrics["clients/loss_mean"]
+
+
+@pytest.mark.parametrize(("strategy", "rounds", "rate"), [("fedavg", 0, 0.4), ("fedavg", 2, 0.2), ("fedbabu", 2, 0.2)])
+def test_tuning_after_the_last_round_of_a_cosine(make_experiment, strategy, rounds, rate):
+    """The rates of two rounds are 0.4 (1 + cos 0) / 2 = 0.4 and 0.4 (1 + cos π/2) / 2 = 0.2; a third would have 0."""
+    made = make_experiment(
+        network=mlp,
+        population=TESTED,
+        clients_per_round=2,
+        rounds=2,
+        strategy=build_experiment(compose([f"strategy={strategy}"])).strategy,
+        local={"lr": 0.4, "lr_cosine_rounds": 2},
+    )
+    metrics = []
+    for lr in (None, rate):
+        simulation = Simulation(replace(made, evaluation=replace(made.evaluation, tuning_steps=2, tuning_lr=lr)))
+        metrics.append(simulation.test(after(simulation, rounds))["clients/tuned_loss_mean"])
+    assert metrics[0] == metrics[1]
 
 
 @pytest.mark.parametrize("part", ["model", "head"])

@@ -24,7 +24,7 @@ from fedrun.simulation.simulation import Simulation
 from ..conftest import SIZES
 from ..helpers.interrupted_runs import Interrupts
 from ..helpers.small_networks import mlp
-from ..strategies.test_lora import HEAD, A, B, layered
+from ..strategies.test_lora import A, B, layered
 
 SETTING = (
     "rounds=4",
@@ -94,23 +94,6 @@ def test_compressed_uploads_take_less_time(make_experiment):
     simulation = Simulation(sparse)
     saved = 4 * len(simulation.network.vector) - simulation.advance(simulation.initial())[0].totals.bytes_up / 6
     assert times(plain, 1)[1] - times(sparse, 1)[1] == pytest.approx(saved / CLOCK["upload"])
-
-
-def test_downloads_of_lower_ranks_where_some_clients_have_voted(make_experiment):
-    """A bit per number of the whole model for those that voted in the round before; the others download in float32 what
-    they have: a client of rank 1, whose number is even, half of the adapter.
-    """
-    strategy = replace(build("fedavg").strategy, client=option("strategy/client", "lora_ranks", ranks=(1, 2)))
-    vote = option("compression", "sign", rule="vote", memory="none")
-    simulation = Simulation(make_experiment(network=layered, strategy=strategy, compression=vote, clients_per_round=5))
-    first, _ = simulation.advance(simulation.initial())
-    second, _ = simulation.advance(first)
-    cohorts = [simulation.cohort(state)[0] for state in (simulation.initial(), first)]
-    earlier, later = (set(cohort.tolist()) for cohort in cohorts)
-    voted, entries = -(-(A + B + HEAD) // 8), A + B + HEAD
-    expected = [voted if k in earlier else 4 * (entries - (0 if k % 2 else (A + B) // 2)) for k in later]
-    assert {voted} < set(expected)
-    assert second.totals.bytes_down - first.totals.bytes_down == sum(expected)
 
 
 def test_the_order_in_which_participants_finish_does_not_matter(make_experiment):

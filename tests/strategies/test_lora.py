@@ -400,6 +400,31 @@ def test_servers_of_products_whose_clients_keep_a_factor(simulation, name, refin
         simulation(name, strategy=pair)
 
 
+@pytest.mark.parametrize("server", ["flora", "fedexlora"])
+@pytest.mark.parametrize(
+    ("client", "rejected"),
+    [("fedlesam", True), ("ditto", True), ("apfl", True), ("moon", False), ("pfedme", False), ("fedala", False)],
+)
+def test_adapters_of_earlier_rounds(simulation, server, client, rejected):
+    """MOON and pFedMe keep models with their residuals; of the layered network FedALA adapts the head alone."""
+    chosen = build_experiment(compose([f"strategy/client={client}", f"strategy/server={server}"])).strategy
+    if not rejected:
+        advanced(simulation(server, strategy=chosen), 2)
+        return
+    message = rf"^strategy/client={client} combines adapters of .*, and strategy/server={server} .*; choose another ser"
+    with pytest.raises(InputError, match=message):
+        simulation(server, strategy=chosen)
+    averaged = build_experiment(compose(["strategy=fedit"])).strategy.server
+    simulation(server, strategy=replace(chosen, server=averaged))
+
+
+def test_fedala_that_adapts_adapters(simulation):
+    """Head and bias are the last two tensors, the third is the upper layer's B."""
+    settings = ["strategy=fedala", "strategy/server=flora", "strategy.client.tensors=3"]
+    with pytest.raises(InputError, match=r"^strategy/client=fedala combines adapters of earlier rounds"):
+        simulation("flora", strategy=build_experiment(compose(settings)).strategy)
+
+
 @pytest.mark.parametrize("ranks", [(), (0, 1)])
 def test_ranks_below_one(ranks):
     with pytest.raises(InputError, match=r"ranks"):

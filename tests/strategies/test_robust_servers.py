@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.krum import krum_scores
@@ -19,6 +21,7 @@ from ..helpers.naive_averaging import NaiveClients, Tensors
 from ..helpers.naive_strategies import NaiveAggregation
 from ..helpers.quadratic_clients import SGD, UNIFORM, round_of, update_of
 from ..helpers.small_networks import NETWORKS, assert_equal_after, batch_norm, data_of, final_model, mlp, network_of
+from ..helpers.strategies import fedaws
 
 COHORT = 5
 
@@ -110,11 +113,47 @@ def test_krum_needs_enough_uploads(clients, settings, least):
 
 def test_a_cohort_that_is_too_small_for_krum_is_refused_before_anything_is_trained(make_experiment):
     experiment = make_experiment(strategy=Strategy(client=SGD, server=server("krum", byzantine=1)), clients_per_round=4)
-    with pytest.raises(InputError, match=r"clients_per_round: Krum .* at least 5 uploads, but a round may have only 4"):
+    with pytest.raises(
+        InputError, match=r"clients_per_round: Krum .* at least 5 uploads, but a round has only 4; raise"
+    ):
         Simulation(experiment)
     varying = replace(experiment, clients_per_round=5, participation=option("participation", "bernoulli"))
-    with pytest.raises(InputError, match=r"but a round may have only 1; raise it \(with participation=everyone\)"):
+    message = (
+        r"^participation=bernoulli with strategy/server=krum, .* 5 uploads: a round may have only 1; allowed: part"
+    )
+    with pytest.raises(InputError, match=message):
         Simulation(varying)
+    Simulation(replace(varying, clients_per_round=1.0))
+
+
+def test_krum_with_rules_that_leave_clients_out(make_experiment):
+    """Of two rounds, flexible ones are mandatory from a share of 1 / 2 + 1e-6 on: then nobody may stay away."""
+    strategy = Strategy(client=SGD, server=server("krum", byzantine=1))
+    given = {"strategy": strategy, "clients_per_round": 1.0, "rounds": 2, "appeal": option("appeal", "constant")}
+    for share in (0.5, 0.51):
+        rule = option("participation", "flexible", mandatory_share=share)
+        experiment = make_experiment(**given, participation=rule)
+        if share > 0.5:
+            Simulation(experiment)
+            continue
+        with pytest.raises(
+            InputError, match=r"^participation=flexible with strategy/server=krum, .* may have only 1; "
+        ):
+            Simulation(experiment)
+
+
+@pytest.mark.parametrize("name", ["ifca", "fesem", "fedconcat"])
+@pytest.mark.parametrize("refined", [False, True])
+def test_krum_with_clusters(name, refined):
+    """2 f + 3 = 3 uploads with f = 0, of clients that may be of different models."""
+    krum = server("krum", byzantine=0)
+    half, named = (fedaws(krum), "fedaws") if refined else (krum, "krum")
+    clusters = build_experiment(compose([f"strategy={name}"])).strategy
+    chosen = "label_distributions" if name == "fedconcat" else name
+    message = rf"^strategy/clustering={chosen} with strategy/server={named}, which needs at least 3 uploads: "
+    with pytest.raises(InputError, match=message):
+        replace(clusters, server=half).check()
+    replace(clusters, server=server("trimmed_mean")).check()
 
 
 def entrywise(function) -> object:

@@ -13,7 +13,7 @@ from fedrun.data.population import Population
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
-from fedrun.system.errors import RunError
+from fedrun.system.errors import InputError, RunError
 from fedrun.system.randomness import generator
 
 from ..helpers.poisoned_samples import poisoned_experiment
@@ -133,6 +133,16 @@ def test_a_client_that_diverges_alone_is_counted_and_keeps_its_last_model(make_e
     everybody = poisoned_experiment(make_experiment, 0, 1, 2, 3, network=mlp, strategy=SOLO, local={"epochs": 2})
     with pytest.raises(RunError, match="round 1: no client's upload was finite"):
         advanced(everybody, 1)
+
+
+@pytest.mark.parametrize("client", ["sgd", "fedper"])
+def test_a_server_that_uses_nothing_of_what_clients_send(client):
+    with pytest.raises(InputError) as raised:
+        build_experiment(compose([f"strategy/client={client}", "strategy/server=solo"]))
+    assert str(raised.value) == (
+        f"strategy/server=solo uses nothing of what strategy/client={client} sends, and no model would be trained; "
+        "allowed: strategy/client=solo, or another server strategy, such as fedavg"
+    )
 
 
 def test_a_client_that_rests_keeps_its_own_model(make_experiment):

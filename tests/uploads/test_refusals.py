@@ -24,6 +24,7 @@ from ..helpers.small_networks import batch_norm, mlp
 from ..helpers.upload_rounds import compression, private
 
 VOTE = compression("sign", rule="vote", memory="none")
+LEVELS = ("local", "sample_level", "user_level")
 
 
 @dataclass(frozen=True)
@@ -255,12 +256,22 @@ def test_strategies_that_process_noised_models(make_experiment, chosen):
     assert state.server.model.isfinite().all()
 
 
-@pytest.mark.parametrize("level", ["local", "sample_level", "user_level"])
-def test_noise_beyond_a_clients_rank(make_experiment, level):
-    """Rows of A and columns of B that a client does not have are zero, and not sent."""
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        *(({"privacy": private(level, noise_multiplier=1.0)}, f"privacy={level}") for level in LEVELS),
+        *(({"compression": compression(name)}, f"compression={name}") for name in ("topk", "randk", "sign")),
+        ({"compression": compression("none", down="half")}, "compression.down=half"),
+        ({"secure_sum": option("secure_sum", "fixed_point")}, "secure_sum=fixed_point"),
+    ],
+)
+def test_what_would_arrive_beyond_a_clients_rank(make_experiment, changes, named):
+    """Rows of A and columns of B that a client does not have are zero, and not sent: their displacement is -x, of which
+    these transforms would deliver a part, or noise.
+    """
     pair = Strategy(client=option("strategy/client", "lora_ranks", ranks=(1, 2)), server=FedAvg(weighting="samples"))
-    with pytest.raises(InputError, match=rf"^privacy={level} with strategy/client=lora_ranks: .*; allowed: client str"):
-        make_experiment(strategy=pair, privacy=private(level, noise_multiplier=1.0))
+    with pytest.raises(InputError, match=rf"^{named} with strategy/client=lora_ranks: .* as zero; allowed: client str"):
+        make_experiment(strategy=pair, **changes)
 
 
 def test_one_step_on_all_samples_is_not_on_a_part():

@@ -76,6 +76,16 @@ class Participation:
         """Whether the number of participants is random, with the selected number as its mean."""
         return False
 
+    def fewest(self, size: int, clients: int, rounds: int) -> int:
+        """The fewest clients that a round with an upload may have.
+
+        Args:
+            size: M, the number of participants of a round, at most N.
+            clients: N.
+            rounds: T, the rounds of the run's phase.
+        """
+        return 1 if self.varies and size < clients else size
+
     @property
     def needs_thresholds(self) -> bool:
         """Whether it compares losses with the clients' thresholds."""

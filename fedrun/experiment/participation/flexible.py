@@ -32,6 +32,9 @@ class Flexible(Participation):
     def needs_thresholds(self) -> bool:
         return True
 
+    def fewest(self, size: int, clients: int, rounds: int) -> int:
+        return size if self.mandatory(rounds - 1, rounds) else 1
+
     def mandatory(self, round: int, rounds: int) -> bool:
         """Whether every selected client must take part in round t = 0, 1, .. of T."""
         return round < math.ceil(self.mandatory_share * rounds - 1e-9)
