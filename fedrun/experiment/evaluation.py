@@ -41,7 +41,7 @@ class Evaluation:
             training samples; 0: do not.
         tuning_epochs: the same with this many epochs in place of steps; 0: do not.
         tuning_part: what adapts: the whole ``model`` or its ``head``.
-        tuning_lr: learning rate of adapting; None: ``local.lr``.
+        tuning_lr: learning rate of adapting; None: the rate of the last round.
         model: the model whose accuracy the summary reports: the ``global`` one, clients' ``own``, or the global one
             after each client has ``tuned`` it; ``auto``: as the client strategy's paper.
         average: how it is averaged: over all clients' test ``samples``, or plainly over ``clients``; ``auto``: as the

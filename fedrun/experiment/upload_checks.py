@@ -10,6 +10,7 @@ from fedrun.strategies.client import ClientStrategy, overrides
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.fedsgd import FedSGD
+from fedrun.strategies.flora import FLoRA
 from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
@@ -148,6 +149,11 @@ def _check_compression(compression: Compression, strategy: Strategy, attack: Att
             f"compression.memory=client with {chosen('compression', compression)}, which is unbiased: its errors can "
             "be longer than the uploads, and would grow from round to round; allowed: none, or a biased compressor, "
             "such as topk, or randk with compression.scaled=false"
+        )
+    if isinstance(compression, Compressor) and compression.memory == "client" and isinstance(strategy.server, FLoRA):
+        raise InputError(
+            f"compression.memory=client with {strategy.named_server}, whose A begins anew in every round: the error is of "
+            "the products with the A before; allowed: compression.memory=none"
         )
     if isinstance(compression, Sign) and compression.votes:
         _check_vote(compression, strategy, attack)

@@ -274,6 +274,13 @@ def test_what_would_arrive_beyond_a_clients_rank(make_experiment, changes, named
         make_experiment(strategy=pair, **changes)
 
 
+def test_errors_of_a_matrix_that_begins_anew(make_experiment):
+    pair = Strategy(client=option("strategy/client", "sgd"), server=option("strategy/server", "flora"))
+    make_experiment(strategy=pair, compression=compression("topk", memory="none"))
+    with pytest.raises(InputError, match=r"^compression.memory=client with strategy/server=flora, whose A begins anew"):
+        make_experiment(strategy=pair, compression=compression("topk", memory="client"))
+
+
 def test_one_step_on_all_samples_is_not_on_a_part():
     settings = ["strategy=fedsgd", "local.batch_size=null", "privacy=sample_level", "privacy.noise_multiplier=1"]
     with pytest.raises(InputError, match=r"^privacy.sample_share=0.1 with strategy/client=fedsgd, .*; allowed: 1, or "):
