@@ -152,8 +152,8 @@ def _check_compression(compression: Compression, strategy: Strategy, attack: Att
         )
     if isinstance(compression, Compressor) and compression.memory == "client" and isinstance(strategy.server, FLoRA):
         raise InputError(
-            f"compression.memory=client with {strategy.named_server}, whose A begins anew in every round: the error is of "
-            "the products with the A before; allowed: compression.memory=none"
+            f"compression.memory=client with {strategy.named_server}, whose A begins anew in every round: the error is "
+            "of the products with the A before; allowed: compression.memory=none"
         )
     if isinstance(compression, Sign) and compression.votes:
         _check_vote(compression, strategy, attack)
