@@ -24,7 +24,7 @@ SECTIONS = ("evaluation", "validation")
 """Parts of a configuration that a report reads."""
 
 HASH = re.compile("[0-9a-f]{8}")
-"""The name of the folder above a run's folder, as fedrun writes it."""
+"""The hash of a configuration, as in the name of the folder above a run's folder."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,14 @@ class Run:
     @property
     def seed(self) -> int:
         return int(self.config["seed"])
+
+    @property
+    def hash(self) -> str | None:
+        """The hash of its configuration: by its summary, or else by its path; None: not known."""
+        if self.summary is not None and "config_hash" in self.summary:
+            return str(self.summary["config_hash"])
+        _, strategy, name = named_by_path(self.folder, self.seed) or (None, None, None)
+        return name if strategy == self.strategy else None
 
     @property
     def data(self) -> str | None:
@@ -228,16 +236,21 @@ def lacking(evaluated: Sequence[int], rounds_made: int, every: int | None) -> st
 
 
 def chosen(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
-    """The names of an unfinished run's dataset and strategy: from its path, .../dataset/strategy/hash/seed=0; if the
-    folder was moved, the names of their classes.
+    """The names of an unfinished run's dataset and strategy: from its path; if the folder was moved, the names of their
+    classes.
     """
-    above = folder.absolute().parts
-    if len(above) >= 4 and HASH.fullmatch(above[-2]):
-        return above[-4], above[-3]
+    if by_path := named_by_path(folder, config["seed"]):
+        return by_path[:2]
 
     targets = (value_at(config, f"{key}._target_") for key in ("dataset", "strategy.server"))
     dataset, strategy = ("?" if target is None else str(target).rpartition(".")[2] for target in targets)
     return dataset, strategy
+
+
+def named_by_path(folder: Path, seed: int) -> tuple[str, str, str] | None:
+    """Dataset, strategy and hash in a path as fedrun writes it, .../dataset/strategy/hash/seed=0; None: another path."""
+    *_, dataset, strategy, name, last = ("", "", "", *folder.absolute().parts)
+    return (dataset, strategy, name) if HASH.fullmatch(name) and last == f"seed={seed}" else None
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -136,3 +136,11 @@ def test_an_unfinished_run_that_was_moved_is_named_by_its_classes(folders, tmp_p
     moved = folder.rename(tmp_path / "run")
     (run,) = find([str(moved)]).runs
     assert (run.dataset, run.strategy) == ("?", "FedAvg")
+
+
+def test_an_unfinished_run_below_a_folder_named_like_a_hash_is_named_by_its_classes(folders, tmp_path):
+    folder = folders.write(0, rows(0.1), complete=False, strategy="turbosvm")
+    date = tmp_path / "moved" / "20261128"
+    date.mkdir(parents=True)
+    (run,) = find([str(folder.rename(date / "first"))]).runs
+    assert (run.dataset, run.strategy, run.hash) == ("?", "FedAvg", None)
