@@ -176,13 +176,15 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         return None
     if options.results:
         from fedrun.report.papers.results import sections
-        from fedrun.report.papers.results_file import document, read
+        from fedrun.report.papers.results_file import document, not_replaced, read
 
         kept = read(Path(options.to)) if options.keep else []
         with progress_bar("comparing tables") as progress:
             section_list = sections(runs, progress)
         if options.format == "latex":
             return render([table for section in section_list for table in section.tables], "latex")
+        for line in not_replaced(section_list, kept).values():
+            report_problem(line)
         return document(section_list, kept)
     compared, problems = settings(runs)
     for problem in problems:

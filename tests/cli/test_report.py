@@ -92,6 +92,22 @@ def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
     assert "seed=1: unfinished (round 0 of 100); " in problem
 
 
+def test_one_run_does_not_replace_the_section_of_six(folders, tmp_path, capsys):
+    """Two strategies with three seeds; then one run of one of them."""
+    for strategy in ("fedavg", "fedprox"):
+        for seed in range(3):
+            changes = {"name": "suite/optimisers/small", "strategy.client._target_": f"fedrun.x.{strategy}"}
+            last = folders.write(seed, rows(0.1, 0.5, 0.6), strategy=strategy, changes=changes)
+    path = tmp_path / "RESULTS.md"
+    assert run([str(folders.top), "--results", "--to", str(path)]) == 0
+    written = path.read_text()
+    assert run([str(last), "--results", "--keep", "--to", str(path)]) == 0
+    assert path.read_text() == written
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("fedrun-report: suite/optimisers/small: the older section is kept, because the new one has ")
+    assert "fewer rows (2 instead of 4); " in line  # in two tables: after the last round, and rounds to a target
+
+
 def test_what_cannot_be_replaced_is_written_to(runs, capfd):
     assert run([runs, "--to", "/dev/stdout"]) == 0
     assert "to 70 %" in capfd.readouterr().out
