@@ -124,6 +124,16 @@ def test_problems_are_printed_and_the_rest_is_reported(runs, folders, capsys):
     assert second.startswith(f"fedrun-report: {again}: the same setting and seed as ")
 
 
+def test_a_damaged_row_of_an_unfinished_run_ends_with_status_2(runs, folders, capsys):
+    """The other runs are reported."""
+    broken = folders.write(2, rows(0.1, 0.2), complete=False) / "metrics.jsonl"
+    broken.write_text(broken.read_text().replace("round", "rou\0d", 1))
+    assert run([runs]) == 2
+    out, err = capsys.readouterr()
+    assert "| local.lr=0.2 | digits " in out
+    assert [line.startswith(f"fedrun-report: {broken}, line 1: ") for line in err.splitlines()] == [True]
+
+
 REFUSED = [
     ((), "outputs: no such folder"),
     (("{empty}",), "{empty}: holds no run (no metrics.jsonl and no summary.json)"),
