@@ -250,7 +250,7 @@ def chosen(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def named_by_path(folder: Path, seed: int) -> tuple[str, str, str] | None:
-    """Dataset, strategy and hash in a path as fedrun writes it, .../dataset/strategy/hash/seed=0; None: not such one."""
+    """Dataset, strategy and hash in a path as fedrun writes it, .../dataset/strategy/hash/seed=0; None: none."""
     *_, dataset, strategy, name, last = ("", "", "", *folder.absolute().parts)
     return (dataset, strategy, name) if HASH.fullmatch(name) and last == f"seed={seed}" else None
 

@@ -208,7 +208,7 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]
     if not panels:
         grid[0].text(0.5, 0.5, "no finite metric yet", ha="center", va="center", color=INK)
     if len(runs) == 1:
-        figure.suptitle(next(iter(runs)), fontsize=11, color=INK)
+        figure.suptitle(next(iter(runs)), fontsize=11, color=INK, parse_math=False)
     else:
         add_legend(figure)
     save_figure(figure, path, dpi=160)
@@ -217,7 +217,7 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]
 def add_legend(figure: Figure) -> None:
     """A legend below the panels with every label of any panel, in at most 4 columns; none without a label.
 
-    Long labels are wrapped, and the figure grows by the legend's lines.
+    Long labels are wrapped, and the figure grows by the legend's lines. A ``$`` in a label is no formula.
     """
     handles: dict[str, Artist] = {}
     for axes in figure.axes:
@@ -236,9 +236,11 @@ def add_legend(figure: Figure) -> None:
     rows = math.ceil(len(wrapped) / columns)
     column_lines = [sum(map(len, lines[first : first + rows])) for first in range(0, len(lines), rows)]
     figure.set_size_inches(width, height + line * (max(column_lines) - 1))
-    figure.legend(
+    legend = figure.legend(
         list(handles.values()), wrapped, loc="outside lower center", ncols=columns, frameon=False, fontsize=10
     )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def remarked(title: str, curves: Iterable[Curve]) -> str:
@@ -277,7 +279,7 @@ def finish(axes: Axes, title: str, label: str, logarithmic: bool) -> None:
     """Title, ticks and grid; ``logarithmic`` allows such an axis, for values that span more than two decades."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    axes.set_title(title, fontsize=10, color=INK, loc="left")
+    axes.set_title(title, fontsize=10, color=INK, loc="left", parse_math=False)
     axes.set_xlabel(label, fontsize=9, color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(integer=label == AXES["rounds"], nbins=6, steps=[1, 2, 5, 10]))
     if label in (AXES["params"], AXES["bytes"], AXES["samples"]):
@@ -312,6 +314,7 @@ def mark_targets(axes: Axes, targets: Sequence[Target]) -> None:
             va="top" if near_top else "bottom",
             fontsize=8,
             color=INK,
+            parse_math=False,
         )
 
 
