@@ -93,6 +93,8 @@ def check(options: argparse.Namespace) -> None:
     for name in ("curve", "table", "figure", "baseline", "to"):
         if getattr(options, name) == "":
             raise InputError(f"--{name}: is empty; leave it out, or name one")
+    if "" in options.runs:
+        raise InputError("RUNS: '' is empty; allowed: folders, or patterns of them")
     modes = [f"--{mode}" for mode in MODES if getattr(options, mode)]
     if len(modes) > 1:
         raise InputError(f"{' and '.join(modes)}: allowed: one of them")
@@ -123,7 +125,9 @@ def check(options: argparse.Namespace) -> None:
     if wrong := [target for target in options.target if not 0 < target <= 1]:
         raise InputError(f"--target {wrong[0]:g}: allowed: an accuracy above 0, at most 1")
     if picture and not options.to:
-        folder = next((folder for folder in options.runs if Path(folder).is_dir()), "outputs")
+        from fedrun.report.runs import matches
+
+        folder = next((folder for place in options.runs for folder in matches(place)), "outputs")
         options.to = f"{folder}/{PICTURES}/{picture.replace('/', '_')}.png"
     if picture and Path(options.to).suffix not in (".png", ".pdf", ".svg"):
         raise InputError(f"--to {options.to}: allowed for a picture: a file whose name ends in .png, .pdf or .svg")

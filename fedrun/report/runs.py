@@ -181,9 +181,7 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
     run_paths: dict[Path, None] = {}
     problems: list[str] = []
     for place in places:
-        folders = [Path(match) for match in sorted(glob.glob(place, recursive=True))] if glob.has_magic(place) else []
-        folders = [folder for folder in folders or [Path(place)] if folder.is_dir()]
-        if not folders:
+        if not (folders := matches(place)):
             problems.append(f"{place}: {'is a file, not a folder' if Path(place).is_file() else 'no such folder'}")
             continue
         below = run_folders(folders)
@@ -191,6 +189,12 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
             problems.append(f"{place}: holds no run (no {METRICS} and no {SUMMARY})")
         run_paths.update(dict.fromkeys(below))
     return list(run_paths), problems
+
+
+def matches(place: str) -> list[Path]:
+    """The folders that a place names, a folder or a pattern of them, in order."""
+    folders = [Path(match) for match in sorted(glob.glob(place, recursive=True))] if glob.has_magic(place) else []
+    return [folder for folder in folders or [Path(place)] if folder.is_dir()]
 
 
 def run_folders(folders: Iterable[Path]) -> list[Path]:

@@ -67,6 +67,12 @@ def test_a_picture_without_a_file_goes_to_a_folder_of_its_own_among_the_runs(run
     assert run([runs, "--curve", "test/accuracy"]) == 0  # the folder is no run, and may exist
 
 
+def test_a_picture_of_a_pattern_goes_to_the_first_folder_that_it_matches(runs, folders, capsys):
+    folders.write(0, rows(0.1, 0.3, 0.5), dataset="mnist")
+    assert run([f"{runs}/absent", f"{runs}/*/*", "--curve", "test/accuracy"]) == 0
+    assert capsys.readouterr().out == f"{runs}/runs/digits/pictures/test_accuracy.png\n"
+
+
 def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
     config = next(iter(cell_configs("turbosvm/table2", "small").values()))
     folders.write(0, rows(0.1, 0.8), config=config)
@@ -136,6 +142,7 @@ def test_a_damaged_row_of_an_unfinished_run_ends_with_status_2(runs, folders, ca
 
 REFUSED = [
     ((), "outputs: no such folder"),
+    (("{runs}", ""), "RUNS: '' is empty; allowed: folders, or patterns of them"),
     (("{empty}",), "{empty}: holds no run (no metrics.jsonl and no summary.json)"),
     (("{runs}", "--metric", "own/f1"), "own/f1: no run has this metric; allowed: test/accuracy, test/loss"),
     (("{runs}", "--baseline", "krum"), "baseline krum: no such setting; allowed: local.lr=0.1, local.lr=0.2"),
