@@ -81,7 +81,7 @@ class Curve:
         x: float64 ``[r]``, the rounds, or the mean cost of the seeds up to each round; ascending, NaN if a seed has
             no such round.
         mean: float64 ``[r]``; NaN (a gap in the line) where not all seeds have a finite value, because the mean over
-            the other seeds would be too good.
+            the other seeds would be too good, or where the sum of the values overflows.
         std: float64 ``[r]``, with ddof 0.
         estimated: whether some values are estimates.
     """
@@ -95,17 +95,21 @@ class Curve:
 
 def curve(seeds: Seeds, key: str, against: Against = "rounds") -> Curve | None:
     """The curve of a metric; None if no round has a finite value and position in all seeds."""
+    if not seeds:
+        return None
     runs = [recorded(rows, key) for rows in seeds]
     lacking = {row["round"] for rows, run in zip(seeds, runs, strict=True) for row in rows if row["round"] not in run}
     rounds = sorted({round for run in runs for round in run} - lacking)
     values = np.array([[run.get(round, math.nan) for round in rounds] for run in runs], dtype=np.float64)
     values = values.reshape(len(runs), len(rounds))
     x = positions(seeds, rounds, against)
-    complete = np.isfinite(values).all(axis=0) & np.isfinite(x) if runs else np.zeros(len(rounds), dtype=bool)
+    complete = np.isfinite(values).all(axis=0) & np.isfinite(x)
+    finite = np.where(complete, values, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, std = finite.mean(axis=0), finite.std(axis=0)
+    complete &= np.isfinite(mean + std)  # sums of huge values overflow
     if not complete.any():
         return None
-    finite = np.where(complete, values, 0.0)
-    mean, std = finite.mean(axis=0), finite.std(axis=0)
     estimated = any(ESTIMATE.format(key) in row for rows in seeds for row in rows)
     return Curve(np.array(rounds), x, np.where(complete, mean, np.nan), np.where(complete, std, np.nan), estimated)
 

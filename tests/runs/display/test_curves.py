@@ -30,6 +30,14 @@ def test_a_curve_has_a_gap_where_a_seed_has_no_finite_value():
     np.testing.assert_array_equal(found.std, [0.0, math.nan, 1.0, math.nan])
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_curve_has_a_gap_where_the_sum_of_the_values_is_no_float():
+    found = curve([rows(r0=1.7e308, r1=1.0), rows(r0=1.7e308, r1=3.0)], "test/loss")
+    np.testing.assert_array_equal(found.mean, [math.nan, 2.0])
+    np.testing.assert_array_equal(found.std, [math.nan, 1.0])
+    assert curve([rows(r0=1.7e308), rows(r0=1.7e308)], "test/loss") is None
+
+
 def test_an_estimate_stands_where_an_adaptive_evaluation_stopped_early():
     full = {"test/accuracy": 0.7, "test/f1": 0.6}
     early = [{"round": n, "test/accuracy_estimate": 0.1 * n, "test/evaluated": 256.0} for n in range(3)]
