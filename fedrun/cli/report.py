@@ -239,18 +239,19 @@ def drawing(path: Path) -> Iterator[Path]:
 
 
 def write(text: str | None, to: str | None) -> None:
-    """Print a text, or write it to a file.
+    """Print a text, or write it to a file in UTF-8, where names of folders that are not UTF-8 keep their bytes.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or a value is no text.
     """
     if text is None:
         return
     if to is None:
         print(text)
         return
-    path, content = Path(to), f"{text}\n".encode()
+    path = Path(to)
     try:
+        content = f"{text}\n".encode(errors="surrogateescape")
         if path.is_symlink() or (path.exists() and not path.is_file()):  # such as /dev/stdout: no file to replace
             path.write_bytes(content)
         else:
@@ -258,6 +259,9 @@ def write(text: str | None, to: str | None) -> None:
                 file.write(content)
     except OSError as error:
         raise InputError(f"{to}: cannot be written ({error.strerror})") from None
+    except UnicodeEncodeError as error:
+        value = error.object[error.start : error.end]
+        raise InputError(f"{to}: cannot be written (a value of a run has {value!a}, which is no character)") from None
     print(to)
 
 

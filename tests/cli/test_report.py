@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -138,6 +139,24 @@ def test_a_damaged_row_of_an_unfinished_run_ends_with_status_2(runs, folders, ca
     out, err = capsys.readouterr()
     assert "| local.lr=0.2 | digits " in out
     assert [line.startswith(f"fedrun-report: {broken}, line 1: ") for line in err.splitlines()] == [True]
+
+
+def test_a_folder_whose_name_is_not_utf_8_keeps_its_bytes_in_a_file(folders, tmp_path):
+    folder = folders.write(0, rows(0.1, 0.2)).rename(tmp_path / os.fsdecode(b"r\xff"))
+    path = tmp_path / "runs.csv"
+    assert run([str(folder), "--format", "csv", "--to", str(path)]) == 0
+    assert path.read_bytes().splitlines()[1].startswith(os.fsencode(tmp_path) + b"/r\xff,")
+
+
+def test_a_value_that_is_no_text_is_named(folders, tmp_path, capsys):
+    """A surrogate by itself, which JSON can write and UTF-8 cannot."""
+    folders.write(0, rows(0.1, 0.2), dataset="digits")
+    summary = next(folders.top.rglob("summary.json"))
+    summary.write_text(summary.read_text().replace('"dataset": "digits"', r'"dataset": "\ud800"'))
+    path = tmp_path / "runs.csv"
+    assert run([str(folders.top), "--format", "csv", "--to", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == rf"fedrun-report: {path}: cannot be written (a value of a run has '\ud800', which is no character)"
 
 
 REFUSED = [
