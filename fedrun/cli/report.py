@@ -93,6 +93,8 @@ def check(options: argparse.Namespace) -> None:
     for name in ("curve", "table", "figure", "baseline", "to"):
         if getattr(options, name) == "":
             raise InputError(f"--{name}: is empty; leave it out, or name one")
+    if "" in options.runs:
+        raise InputError("RUNS: '' is empty; allowed: folders, or patterns of them")
     modes = [f"--{mode}" for mode in MODES if getattr(options, mode)]
     if len(modes) > 1:
         raise InputError(f"{' and '.join(modes)}: allowed: one of them")
@@ -123,7 +125,9 @@ def check(options: argparse.Namespace) -> None:
     if wrong := [target for target in options.target if not 0 < target <= 1]:
         raise InputError(f"--target {wrong[0]:g}: allowed: an accuracy above 0, at most 1")
     if picture and not options.to:
-        folder = next((folder for folder in options.runs if Path(folder).is_dir()), "outputs")
+        from fedrun.report.runs import matches
+
+        folder = next((folder for place in options.runs for folder in matches(place)), "outputs")
         options.to = f"{folder}/{PICTURES}/{picture.replace('/', '_')}.png"
     if picture and Path(options.to).suffix not in (".png", ".pdf", ".svg"):
         raise InputError(f"--to {options.to}: allowed for a picture: a file whose name ends in .png, .pdf or .svg")
@@ -176,13 +180,15 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         return None
     if options.results:
         from fedrun.report.papers.results import sections
-        from fedrun.report.papers.results_file import document, read
+        from fedrun.report.papers.results_file import document, not_replaced, read
 
         kept = read(Path(options.to)) if options.keep else []
         with progress_bar("comparing tables") as progress:
             section_list = sections(runs, progress)
         if options.format == "latex":
             return render([table for section in section_list for table in section.tables], "latex")
+        for line in not_replaced(section_list, kept).values():
+            report_problem(line)
         return document(section_list, kept)
     compared, problems = settings(runs)
     for problem in problems:
@@ -233,18 +239,19 @@ def drawing(path: Path) -> Iterator[Path]:
 
 
 def write(text: str | None, to: str | None) -> None:
-    """Print a text, or write it to a file.
+    """Print a text, or write it to a file in UTF-8, where names of folders that are not UTF-8 keep their bytes.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or a value is no text.
     """
     if text is None:
         return
     if to is None:
         print(text)
         return
-    path, content = Path(to), f"{text}\n".encode()
+    path = Path(to)
     try:
+        content = f"{text}\n".encode(errors="surrogateescape")
         if path.is_symlink() or (path.exists() and not path.is_file()):  # such as /dev/stdout: no file to replace
             path.write_bytes(content)
         else:
@@ -252,6 +259,9 @@ def write(text: str | None, to: str | None) -> None:
                 file.write(content)
     except OSError as error:
         raise InputError(f"{to}: cannot be written ({error.strerror})") from None
+    except UnicodeEncodeError as error:
+        value = error.object[error.start : error.end]
+        raise InputError(f"{to}: cannot be written (a value of a run has {value!a}, which is no character)") from None
     print(to)
 
 

@@ -129,17 +129,18 @@ def spread(key: str, values: Sequence[float]) -> str:
     if not values:
         return wording.ABSENT
     shares, total = wording.is_share(key), key.startswith("cost/")
+    mean, std = statistics.mean(values), statistics.pstdev(values)  # fmean's sum of huge values would overflow
+    alone = len(set(values) if total else values) == 1  # counts are often the same for all seeds
+    whole = mean >= 100 or all(float(number).is_integer() for number in (mean, std))  # a large count, or an exact one
 
     def write(number: float) -> str:
         if shares:
             return f"{100 * number:.2f}"
-        if total:  # a large count
-            return f"{number:,.0f}"
+        if total:
+            return f"{number:,.0f}" if whole else f"{number:.1f}"
         return f"{number:,.1f}" if key in (SECONDS, VIRTUAL_SECONDS) else wording.decimal(number)
 
-    mean = write(statistics.fmean(values))
-    alone = len(set(values) if total else values) == 1  # counts are often the same for all seeds
-    return mean if alone else f"{mean} ± {write(statistics.pstdev(values))}"
+    return write(mean) if alone else f"{write(mean)} ± {write(std)}"
 
 
 def is_internal(key: str) -> bool:

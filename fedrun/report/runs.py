@@ -15,8 +15,8 @@ from fedrun.config.dotted_keys import value_at
 from fedrun.data.evaluation_split import chosen_split
 from fedrun.data.targets import Target
 from fedrun.experiment.observer import Row, round_of
-from fedrun.runs.folder import CONFIG, METRICS, SUMMARY, DamagedRunError, finished
-from fedrun.runs.metrics_file import evaluated_rounds, read_rows
+from fedrun.runs.folder import CONFIG, METRICS, SUMMARY, finished
+from fedrun.runs.metrics_file import DamagedRunError, evaluated_rounds, read_rows
 from fedrun.system.errors import InputError
 from fedrun.system.yaml_file import read_yaml
 
@@ -24,7 +24,7 @@ SECTIONS = ("evaluation", "validation")
 """Parts of a configuration that a report reads."""
 
 HASH = re.compile("[0-9a-f]{8}")
-"""The name of the folder above a run's folder, as fedrun writes it."""
+"""The hash of a configuration, as in the name of the folder above a run's folder."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,14 @@ class Run:
     @property
     def seed(self) -> int:
         return int(self.config["seed"])
+
+    @property
+    def hash(self) -> str | None:
+        """The hash of its configuration: by its summary, or else by its path; None: not known."""
+        if self.summary is not None and "config_hash" in self.summary:
+            return str(self.summary["config_hash"])
+        _, strategy, name = named_by_path(self.folder, self.seed) or (None, None, None)
+        return name if strategy == self.strategy else None
 
     @property
     def data(self) -> str | None:
@@ -173,9 +181,7 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
     run_paths: dict[Path, None] = {}
     problems: list[str] = []
     for place in places:
-        folders = [Path(match) for match in sorted(glob.glob(place, recursive=True))] if glob.has_magic(place) else []
-        folders = [folder for folder in folders or [Path(place)] if folder.is_dir()]
-        if not folders:
+        if not (folders := matches(place)):
             problems.append(f"{place}: {'is a file, not a folder' if Path(place).is_file() else 'no such folder'}")
             continue
         below = run_folders(folders)
@@ -183,6 +189,12 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
             problems.append(f"{place}: holds no run (no {METRICS} and no {SUMMARY})")
         run_paths.update(dict.fromkeys(below))
     return list(run_paths), problems
+
+
+def matches(place: str) -> list[Path]:
+    """The folders that a place names, a folder or a pattern of them, in order."""
+    folders = [Path(match) for match in sorted(glob.glob(place, recursive=True))] if glob.has_magic(place) else []
+    return [folder for folder in folders or [Path(place)] if folder.is_dir()]
 
 
 def run_folders(folders: Iterable[Path]) -> list[Path]:
@@ -197,18 +209,18 @@ def read(folder: Path) -> tuple[Run, str]:
     """A run, and a remark about it (empty: none).
 
     Raises:
-        InputError: a file of the run is damaged or cannot be read, or there are no metrics yet.
+        DamagedRunError: a file of the run is damaged.
+        InputError: a file cannot be read, or there are no metrics yet.
     """
     summary, config = finished(folder), read_config(folder / CONFIG)
-    rows = read_rows(folder / METRICS)
-    if not rows:
-        raise InputError(f"{folder / METRICS}: holds no evaluated round yet")
-    remark = ""
+    path, remark = folder / METRICS, ""
+    rows = read_rows(path)
     if summary is None:
-        last = rows[-1]["round"]
-        remark = f"unfinished (round {last} of {config['rounds']}); it counts in curves only"
+        if not rows:
+            raise InputError(f"{path}: holds no evaluated round yet")
+        remark = f"unfinished (round {rows[-1]['round']} of {config['rounds']}); it counts in curves only"
     elif flaw := lacking(evaluated_rounds(rows), summary["rounds"], (config.get("evaluation") or {}).get("every")):
-        summary, remark = None, f"{METRICS} is damaged: {flaw}; the run counts as unfinished"
+        raise DamagedRunError(f"{path}: is damaged ({flaw}); restore it, or start over with overwrite=true")
     dataset, strategy = chosen(folder, config) if summary is None else (summary["dataset"], summary["strategy"])
     return Run(folder, config, dataset, strategy, tuple(rows), summary), remark
 
@@ -221,6 +233,8 @@ def lacking(evaluated: Sequence[int], rounds_made: int, every: int | None) -> st
         rounds_made: the rounds that the run has made, by its summary.
         every: after how many rounds there is a row; None: not known.
     """
+    if not evaluated:
+        return "it holds no evaluated round"
     if evaluated[-1] != rounds_made:
         return f"its last round is {evaluated[-1]}, but the run has made {rounds_made}"
     missing = sorted(set(range(0, rounds_made, every)) - set(evaluated)) if every else []
@@ -228,41 +242,47 @@ def lacking(evaluated: Sequence[int], rounds_made: int, every: int | None) -> st
 
 
 def chosen(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
-    """The names of an unfinished run's dataset and strategy: from its path, .../dataset/strategy/hash/seed=0; if the
-    folder was moved, the names of their classes.
+    """The names of an unfinished run's dataset and strategy: from its path; if the folder was moved, the names of their
+    classes.
     """
-    above = folder.absolute().parts
-    if len(above) >= 4 and HASH.fullmatch(above[-2]):
-        return above[-4], above[-3]
+    if by_path := named_by_path(folder, config["seed"]):
+        return by_path[:2]
 
     targets = (value_at(config, f"{key}._target_") for key in ("dataset", "strategy.server"))
     dataset, strategy = ("?" if target is None else str(target).rpartition(".")[2] for target in targets)
     return dataset, strategy
 
 
+def named_by_path(folder: Path, seed: int) -> tuple[str, str, str] | None:
+    """Dataset, strategy and hash in a path as fedrun writes it, .../dataset/strategy/hash/seed=0; None: none."""
+    *_, dataset, strategy, name, last = ("", "", "", *folder.absolute().parts)
+    return (dataset, strategy, name) if HASH.fullmatch(name) and last == f"seed={seed}" else None
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """A run's composed configuration.
 
     Raises:
-        InputError: the file cannot be read, or lacks what every configuration has.
+        DamagedRunError: it is no configuration, or lacks what every configuration has.
+        InputError: the file cannot be read.
     """
     try:
         config = read_yaml(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise InputError(f"{path}: is not a YAML file of a configuration") from None
+        raise DamagedRunError(f"{path}: is not a YAML file of a configuration") from None
     expected = {"seed": int, "rounds": int, "name": str}
     if not isinstance(config, dict) or not all(type(config.get(key)) is kind for key, kind in expected.items()):
-        raise InputError(f"{path}: is not a run's configuration (needs {', '.join(expected)})")
+        raise DamagedRunError(f"{path}: is not a run's configuration (needs {', '.join(expected)})")
     if wrong := [key for key in SECTIONS if not isinstance(config.get(key) or {}, dict)]:
-        raise InputError(f"{path}: is not a run's configuration ({wrong[0]} has no keys)")
+        raise DamagedRunError(f"{path}: is not a run's configuration ({wrong[0]} has no keys)")
     targets = config.get("targets") or []
     if not isinstance(targets, list) or not all(type(target) in (int, float, str) for target in targets):
-        raise InputError(f"{path}: is not a run's configuration (targets are no list of numbers and texts)")
+        raise DamagedRunError(f"{path}: is not a run's configuration (targets are no list of numbers and texts)")
     for target in targets:
         try:
             Target.of(target)
         except InputError as error:
-            raise InputError(f"{path}: is not a run's configuration ({error})") from error
+            raise DamagedRunError(f"{path}: is not a run's configuration ({error})") from error
     return {str(key): value for key, value in config.items()}

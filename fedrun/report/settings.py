@@ -11,7 +11,7 @@ from typing import Any
 from fedrun.config.allowed_values import shown
 from fedrun.config.identity import class_name, relevant
 from fedrun.config.option_name import option_of
-from fedrun.report.runs import HASH, Run
+from fedrun.report.runs import Run
 
 Leaves = Mapping[str, Any]
 """A configuration's values under their dotted keys."""
@@ -101,7 +101,7 @@ def _compared(key: str, value: Any) -> Any:
 def _same_setting(runs: Sequence[Run]) -> list[str]:
     """A text for each run that is equal for runs of one setting only.
 
-    These are runs of equal configurations, and runs whose folders have the same hash: one version of fedrun may have
+    These are runs of equal configurations, and runs with the same hash: one version of fedrun may have
     recorded keys that another did not have, with neutral values.
     """
     joined: dict[str, str] = {}  # from the text of a configuration or a hash to another of the same setting
@@ -113,9 +113,8 @@ def _same_setting(runs: Sequence[Run]) -> list[str]:
 
     configurations = [identity(leaves(run.config)) for run in runs]
     for run, configuration in zip(runs, configurations, strict=True):
-        folder = run.folder.parent.name
-        if HASH.fullmatch(folder):
-            joined[first(configuration)] = first(folder)
+        if run.hash is not None:
+            joined[first(configuration)] = first(run.hash)
     return [first(configuration) for configuration in configurations]
 
 

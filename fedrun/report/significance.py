@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def compare(setting: Setting, baseline: Setting, quantity: Quantity, test: Test)
     if quantity.kind == "rounds to" and len(pairs) < len(common):
         return Comparison(tuple(pairs), 0, None, None, CENSORED)  # the mean of the others would be too good
     differences = exact_differences(pairs.values())
-    mean = math.fsum(differences) / len(differences) if differences else None
+    mean = statistics.mean(differences) if differences else None
 
     def result(p: float | None, reason: str = "") -> Comparison:
         return Comparison(tuple(pairs), sum(map(bool, differences)), mean, p, reason)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedrun.runs.metrics_file import null_for_nan
+from fedrun.runs.metrics_file import DamagedRunError, null_for_nan
 from fedrun.system.atomic_file import atomic_write
 from fedrun.system.checksums import CHECKSUMS, checksum_line, damaged_files, write_checksums
 from fedrun.system.errors import InputError
@@ -58,10 +58,6 @@ SUMMARISED: Mapping[str, type | tuple[type, ...]] = {
     "versions": dict,
 }
 """The keys that every summary has, of all versions of fedrun, and their types."""
-
-
-class DamagedRunError(InputError):
-    """A file of a finished run differs from what fedrun wrote."""
 
 
 def finished(folder: Path) -> dict[str, Any] | None:

@@ -21,6 +21,10 @@ LARGEST = int(sys.float_info.max)
 """The largest whole number that a float can represent."""
 
 
+class DamagedRunError(InputError):
+    """A file of a run differs from what fedrun wrote."""
+
+
 @dataclass(frozen=True)
 class Written:
     """How much of a metrics file belongs to a checkpoint.
@@ -93,7 +97,8 @@ def read_rows(path: Path) -> list[Row]:
     that was not finished (the run was killed while writing it) is left out.
 
     Raises:
-        InputError: the file cannot be read, or a line of it is not a row.
+        DamagedRunError: a line is not a row.
+        InputError: the file cannot be read.
     """
     try:
         lines = path.read_bytes().split(b"\n")
@@ -108,9 +113,9 @@ def read_rows(path: Path) -> list[Row]:
         except (ValueError, RecursionError) as error:
             if number == len(lines):  # without a line end: the line was cut while being written
                 break
-            raise InputError(f"{path}, line {number}: not a JSON object ({error})") from error
+            raise DamagedRunError(f"{path}, line {number}: not a JSON object ({error})") from error
         if problem := flaw(row, rows[-1] if rows else None):
-            raise InputError(f"{path}, line {number}: {problem}")
+            raise DamagedRunError(f"{path}, line {number}: {problem}")
         rows.append(row)
     return rows
 

@@ -180,7 +180,7 @@ def score(outcomes: Sequence[Outcome], metric: str) -> float:
     """The mean of a metric over the seeds; NaN if a run failed, or did not measure it."""
     scores = [None if outcome.summary is None else outcome.summary["final"].get(metric) for outcome in outcomes]
     known = [value for value in scores if value is not None]
-    return statistics.fmean(known) if len(known) == len(scores) else math.nan
+    return statistics.mean(known) if len(known) == len(scores) else math.nan
 
 
 def at_edge(best: Values, tried: Sequence[Values]) -> list[str]:

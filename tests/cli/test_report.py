@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -67,6 +68,12 @@ def test_a_picture_without_a_file_goes_to_a_folder_of_its_own_among_the_runs(run
     assert run([runs, "--curve", "test/accuracy"]) == 0  # the folder is no run, and may exist
 
 
+def test_a_picture_of_a_pattern_goes_to_the_first_folder_that_it_matches(runs, folders, capsys):
+    folders.write(0, rows(0.1, 0.3, 0.5), dataset="mnist")
+    assert run([f"{runs}/absent", f"{runs}/*/*", "--curve", "test/accuracy"]) == 0
+    assert capsys.readouterr().out == f"{runs}/runs/digits/pictures/test_accuracy.png\n"
+
+
 def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
     config = next(iter(cell_configs("turbosvm/table2", "small").values()))
     folders.write(0, rows(0.1, 0.8), config=config)
@@ -92,6 +99,22 @@ def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
     assert "seed=1: unfinished (round 0 of 100); " in problem
 
 
+def test_one_run_does_not_replace_the_section_of_six(folders, tmp_path, capsys):
+    """Two strategies with three seeds; then one run of one of them."""
+    for strategy in ("fedavg", "fedprox"):
+        for seed in range(3):
+            changes = {"name": "suite/optimisers/small", "strategy.client._target_": f"fedrun.x.{strategy}"}
+            last = folders.write(seed, rows(0.1, 0.5, 0.6), strategy=strategy, changes=changes)
+    path = tmp_path / "RESULTS.md"
+    assert run([str(folders.top), "--results", "--to", str(path)]) == 0
+    written = path.read_text()
+    assert run([str(last), "--results", "--keep", "--to", str(path)]) == 0
+    assert path.read_text() == written
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("fedrun-report: suite/optimisers/small: the older section is kept, because the new one has ")
+    assert "fewer rows (2 instead of 4); " in line  # in two tables: after the last round, and rounds to a target
+
+
 def test_what_cannot_be_replaced_is_written_to(runs, capfd):
     assert run([runs, "--to", "/dev/stdout"]) == 0
     assert "to 70 %" in capfd.readouterr().out
@@ -108,8 +131,37 @@ def test_problems_are_printed_and_the_rest_is_reported(runs, folders, capsys):
     assert second.startswith(f"fedrun-report: {again}: the same setting and seed as ")
 
 
+def test_a_damaged_row_of_an_unfinished_run_ends_with_status_2(runs, folders, capsys):
+    """The other runs are reported."""
+    broken = folders.write(2, rows(0.1, 0.2), complete=False) / "metrics.jsonl"
+    broken.write_text(broken.read_text().replace("round", "rou\0d", 1))
+    assert run([runs]) == 2
+    out, err = capsys.readouterr()
+    assert "| local.lr=0.2 | digits " in out
+    assert [line.startswith(f"fedrun-report: {broken}, line 1: ") for line in err.splitlines()] == [True]
+
+
+def test_a_folder_whose_name_is_not_utf_8_keeps_its_bytes_in_a_file(folders, tmp_path):
+    folder = folders.write(0, rows(0.1, 0.2)).rename(tmp_path / os.fsdecode(b"r\xff"))
+    path = tmp_path / "runs.csv"
+    assert run([str(folder), "--format", "csv", "--to", str(path)]) == 0
+    assert path.read_bytes().splitlines()[1].startswith(os.fsencode(tmp_path) + b"/r\xff,")
+
+
+def test_a_value_that_is_no_text_is_named(folders, tmp_path, capsys):
+    """A surrogate by itself, which JSON can write and UTF-8 cannot."""
+    folders.write(0, rows(0.1, 0.2), dataset="digits")
+    summary = next(folders.top.rglob("summary.json"))
+    summary.write_text(summary.read_text().replace('"dataset": "digits"', r'"dataset": "\ud800"'))
+    path = tmp_path / "runs.csv"
+    assert run([str(folders.top), "--format", "csv", "--to", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == rf"fedrun-report: {path}: cannot be written (a value of a run has '\ud800', which is no character)"
+
+
 REFUSED = [
     ((), "outputs: no such folder"),
+    (("{runs}", ""), "RUNS: '' is empty; allowed: folders, or patterns of them"),
     (("{empty}",), "{empty}: holds no run (no metrics.jsonl and no summary.json)"),
     (("{runs}", "--metric", "own/f1"), "own/f1: no run has this metric; allowed: test/accuracy, test/loss"),
     (("{runs}", "--baseline", "krum"), "baseline krum: no such setting; allowed: local.lr=0.1, local.lr=0.2"),

@@ -132,4 +132,10 @@ def test_spread():
     assert spread("test/f1", [0.70, 0.71, 0.75]) == "72.00 ± 2.16"  # sqrt((4 + 1 + 9) / 3) = 2.1602
     assert spread("own/thing", [1.0]) == "1.0000"
     assert spread("cost/params_up", [1000.0, 3000.0]) == "2,000 ± 1,000"
+    assert spread("cost/excluded", [1, 0, 0]) == "0.3 ± 0.5"  # 1/3 and sqrt(2)/3 = 0.47
+    assert spread("cost/excluded", [2, 1, 1, 0]) == "1.0 ± 0.7"  # sqrt(1/2)
+    assert spread("cost/excluded", [1, 1]) == "1"
+    assert spread("cost/excluded", [4, 2]) == "3 ± 1"
+    assert spread("cost/excluded", [201, 200]) == "200 ± 0"  # 200.5, where halves do not matter
+    assert spread("test/perplexity", [1.7e308, 1.7e308]) == "1.700e+308 ± 0.0000"  # whose sum is no float
     assert spread("test/f1", []) == "-"

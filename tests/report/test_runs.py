@@ -54,6 +54,7 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
     found = find([str(empty), str(tmp_path / "absent"), str(folders.top / "runs")])
     assert found.runs == () and found.damaged
     left_out = "; the run is left out"
+    restore = "restore it, or start over with overwrite=true"
     again = f"(the same command then writes the results again), or start over with overwrite=true{left_out}"
     bad, other = (runs[name] / "summary.json" for name in ("bad summary", "other summary"))
     assert list(found.problems) == [
@@ -64,7 +65,7 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
         f"{runs['other config']}/.hydra/config.yaml: is not a run's configuration (needs seed, rounds, name){left_out}",
         f"{runs['no metrics']}/metrics.jsonl: cannot be read (No such file or directory); expected a run's "
         f"metrics.jsonl{left_out}",
-        f"{runs['no rows']}/metrics.jsonl: holds no evaluated round yet{left_out}",
+        f"{runs['no rows']}/metrics.jsonl: is damaged (it holds no evaluated round); {restore}{left_out}",
         f"{runs['bad metrics']}/metrics.jsonl, line 1: round is None; a whole number is expected{left_out}",
         f"{bad}: is damaged (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)); delete "
         f"{bad} {again}",
@@ -80,6 +81,7 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
         ([0, 1], 2, 1, "its last round is 1, but the run has made 2"),
         ([0, 2, 5], 5, 2, "it lacks round 4"),
         ([0, 5], 5, None, ""),
+        ([], 5, 1, "it holds no evaluated round"),
     ],
 )
 def test_rows_that_a_complete_run_lacks(evaluated, rounds_made, every, flaw):
@@ -92,10 +94,36 @@ def test_metrics_that_were_cut_do_not_pass_for_a_result(folders):
     lines = (cut / "metrics.jsonl").read_text().splitlines(keepends=True)
     (cut / "metrics.jsonl").write_text("".join(lines[:2]) + lines[2][:20])
     found = find([str(folders.top)])
-    assert not found.runs[0].complete
+    assert (found.runs, found.damaged) == ((), *found.problems)
     assert found.problems == (
-        f"{cut}: metrics.jsonl is damaged: its last round is 1, but the run has made 2; the run counts as unfinished",
+        f"{cut}/metrics.jsonl: is damaged (its last round is 1, but the run has made 2); restore it, or start over "
+        "with overwrite=true; the run is left out",
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "complete", "problem"),
+    [
+        (
+            "metrics.jsonl",
+            '{"rou\0d": 0}\n',
+            False,
+            ", line 1: not a JSON object (Invalid control character at: line",
+        ),
+        ("metrics.jsonl", '{"round": 1}\n{"round": 0}\n', False, ", line 2: round 0 follows round 1; rounds must asce"),
+        (".hydra/config.yaml", "seed: [", True, ": is not a YAML file of a configuration"),
+        (".hydra/config.yaml", "seed: 0", False, ": is not a run's configuration (needs seed, rounds, name)"),
+    ],
+)
+def test_content_that_fedrun_did_not_write_is_damage(folders, file, content, complete, problem):
+    """Also in runs without checksums, as these are; a run without rows yet is not damaged."""
+    folder = folders.write(0, rows(0.1, 0.2, 0.9), complete=complete)
+    (folder / file).write_text(content)
+    found = find([str(folders.top)])
+    assert (found.runs, found.damaged) == ((), *found.problems)
+    assert found.damaged.startswith(f"{folder / file}{problem}")
+    begun = find([str(folders.write(1, rows(), complete=False))])
+    assert (len(begun.problems), begun.damaged) == (1, "")
 
 
 @pytest.mark.parametrize(
@@ -136,3 +164,11 @@ def test_an_unfinished_run_that_was_moved_is_named_by_its_classes(folders, tmp_p
     moved = folder.rename(tmp_path / "run")
     (run,) = find([str(moved)]).runs
     assert (run.dataset, run.strategy) == ("?", "FedAvg")
+
+
+def test_an_unfinished_run_below_a_folder_named_like_a_hash_is_named_by_its_classes(folders, tmp_path):
+    folder = folders.write(0, rows(0.1), complete=False, strategy="turbosvm")
+    date = tmp_path / "moved" / "20261128"
+    date.mkdir(parents=True)
+    (run,) = find([str(folder.rename(date / "first"))]).runs
+    assert (run.dataset, run.strategy, run.hash) == ("?", "FedAvg", None)

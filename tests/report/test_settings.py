@@ -1,3 +1,5 @@
+import json
+
 from fedrun.report.runs import find
 from fedrun.report.settings import differing, identity, leaves, settings, written
 
@@ -27,6 +29,30 @@ def test_a_folder_of_which_a_later_version_recorded_a_key_more_is_one_setting(fo
     newer.rename(older.parent / newer.name)
     first, second = grouped(folders)[0]
     assert [[run.seed for run in setting.runs] for setting in (first, second)] == [[0, 1, 2], [3]]
+
+
+def test_a_folder_named_like_a_hash_joins_no_settings(folders):
+    """Copies below a date, eight hex digits: FedAvg and FedProx stay two settings, by their summaries and without."""
+    prox = {"strategy.client": {"_target_": "fedrun.strategies.fedprox.FedProx", "mu": 0.1}}
+    date = folders.top / "runs" / "fedavg" / "20261128"
+    date.mkdir(parents=True)
+    for seed, changes in enumerate(({}, {}, prox, prox)):
+        strategy = "fedprox" if changes else "fedavg"
+        folders.write(seed, rows(0.1), strategy=strategy, changes=changes).rename(date / f"copy{seed}")
+        folders.write(seed + 4, rows(0.1), strategy=strategy, changes=changes).rename(date / f"seed={seed + 4}")
+    found = [[run.seed for run in setting.runs] for setting in grouped(folders)[0]]
+    assert found == [[0, 1, 4, 5], [2, 3, 6, 7]]
+
+
+def test_runs_that_were_moved_are_joined_by_the_hash_of_their_summaries(folders):
+    """A later version recorded a key more; both summaries have the same hash, and the folders are called anything."""
+    for seed, changes in enumerate(({}, {"strategy.client.variant": "paper"})):
+        folder = folders.write(seed, rows(0.1), changes=changes)
+        summary = json.loads((folder / "summary.json").read_text())
+        (folder / "summary.json").write_text(json.dumps(summary | {"config_hash": "0123abcd"}))
+        folder.rename(folders.top / f"copy{seed}")
+    (setting,), _ = grouped(folders)
+    assert [run.seed for run in setting.runs] == [0, 1]
 
 
 def test_a_class_of_fedrun_whose_module_has_moved_is_one_setting(folders):

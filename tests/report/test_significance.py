@@ -87,3 +87,12 @@ def test_adaptive_runs_tell_nothing_of_targets_they_did_not_look_for(folders):
     one, other = settings(find([str(folders.top)]).runs)[0]
     result = compare(one, other, Quantity("rounds to", "0.65"), "t")
     assert (result.seeds, result.difference, result.reason) == ((), None, TOO_FEW)
+
+
+def test_a_difference_of_huge_values(folders):
+    """1.7e308 on both seeds, 0 for the baseline; the sum of the differences is no float."""
+    for lr, value in ((0.5, 1.7e308), (0.1, 0.0)):
+        for seed in (0, 1):
+            folders.write(seed, rows(0.1, 0.2, **{"test/perplexity": value}), changes={"local.lr": lr})
+    baseline, ours = settings(find([str(folders.top)]).runs)[0]
+    assert compare(ours, baseline, Quantity("final", "test/perplexity"), "t").difference == 1.7e308

@@ -93,6 +93,6 @@ def value(cell: Cell, reading: ValueAt, runs: Sequence[Run]) -> Measurement:
     early = None if published is None or min(read_at) == published else min(read_at)
     if len(known) < len(runs):
         return Measurement(wording.ABSENT, None, early)
-    mean, places = statistics.fmean(known), cell.decimals
+    mean, places = statistics.mean(known), cell.decimals
     spread = f" ± {statistics.pstdev(known):.{places}f}" if len(known) > 1 else ""
     return Measurement(f"{mean:.{places}f}{spread}", mean, early)

@@ -81,7 +81,7 @@ class Curve:
         x: float64 ``[r]``, the rounds, or the mean cost of the seeds up to each round; ascending, NaN if a seed has
             no such round.
         mean: float64 ``[r]``; NaN (a gap in the line) where not all seeds have a finite value, because the mean over
-            the other seeds would be too good.
+            the other seeds would be too good, or where the sum of the values overflows.
         std: float64 ``[r]``, with ddof 0.
         estimated: whether some values are estimates.
     """
@@ -95,17 +95,21 @@ class Curve:
 
 def curve(seeds: Seeds, key: str, against: Against = "rounds") -> Curve | None:
     """The curve of a metric; None if no round has a finite value and position in all seeds."""
+    if not seeds:
+        return None
     runs = [recorded(rows, key) for rows in seeds]
     lacking = {row["round"] for rows, run in zip(seeds, runs, strict=True) for row in rows if row["round"] not in run}
     rounds = sorted({round for run in runs for round in run} - lacking)
     values = np.array([[run.get(round, math.nan) for round in rounds] for run in runs], dtype=np.float64)
     values = values.reshape(len(runs), len(rounds))
     x = positions(seeds, rounds, against)
-    complete = np.isfinite(values).all(axis=0) & np.isfinite(x) if runs else np.zeros(len(rounds), dtype=bool)
+    complete = np.isfinite(values).all(axis=0) & np.isfinite(x)
+    finite = np.where(complete, values, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, std = finite.mean(axis=0), finite.std(axis=0)
+    complete &= np.isfinite(mean + std)  # sums of huge values overflow
     if not complete.any():
         return None
-    finite = np.where(complete, values, 0.0)
-    mean, std = finite.mean(axis=0), finite.std(axis=0)
     estimated = any(ESTIMATE.format(key) in row for rows in seeds for row in rows)
     return Curve(np.array(rounds), x, np.where(complete, mean, np.nan), np.where(complete, std, np.nan), estimated)
 
@@ -208,7 +212,7 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]
     if not panels:
         grid[0].text(0.5, 0.5, "no finite metric yet", ha="center", va="center", color=INK)
     if len(runs) == 1:
-        figure.suptitle(next(iter(runs)), fontsize=11, color=INK)
+        figure.suptitle(next(iter(runs)), fontsize=11, color=INK, parse_math=False)
     else:
         add_legend(figure)
     save_figure(figure, path, dpi=160)
@@ -217,7 +221,7 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]
 def add_legend(figure: Figure) -> None:
     """A legend below the panels with every label of any panel, in at most 4 columns; none without a label.
 
-    Long labels are wrapped, and the figure grows by the legend's lines.
+    Long labels are wrapped, and the figure grows by the legend's lines. A ``$`` in a label is no formula.
     """
     handles: dict[str, Artist] = {}
     for axes in figure.axes:
@@ -236,9 +240,11 @@ def add_legend(figure: Figure) -> None:
     rows = math.ceil(len(wrapped) / columns)
     column_lines = [sum(map(len, lines[first : first + rows])) for first in range(0, len(lines), rows)]
     figure.set_size_inches(width, height + line * (max(column_lines) - 1))
-    figure.legend(
+    legend = figure.legend(
         list(handles.values()), wrapped, loc="outside lower center", ncols=columns, frameon=False, fontsize=10
     )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def remarked(title: str, curves: Iterable[Curve]) -> str:
@@ -277,7 +283,7 @@ def finish(axes: Axes, title: str, label: str, logarithmic: bool) -> None:
     """Title, ticks and grid; ``logarithmic`` allows such an axis, for values that span more than two decades."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    axes.set_title(title, fontsize=10, color=INK, loc="left")
+    axes.set_title(title, fontsize=10, color=INK, loc="left", parse_math=False)
     axes.set_xlabel(label, fontsize=9, color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(integer=label == AXES["rounds"], nbins=6, steps=[1, 2, 5, 10]))
     if label in (AXES["params"], AXES["bytes"], AXES["samples"]):
@@ -312,6 +318,7 @@ def mark_targets(axes: Axes, targets: Sequence[Target]) -> None:
             va="top" if near_top else "bottom",
             fontsize=8,
             color=INK,
+            parse_math=False,
         )
 
 

@@ -119,7 +119,7 @@ def plot_panels(
     for axes in grid[len(curves) :]:
         axes.set_axis_off()
     if title:
-        figure.suptitle(title, fontsize=10, color=INK)
+        figure.suptitle(title, fontsize=10, color=INK, parse_math=False)
     add_legend(figure)
     save_figure(figure, path, dpi=160)
 

@@ -8,6 +8,7 @@ from matplotlib.image import imread
 from fedrun.data.targets import Target
 from fedrun.runs.display import curves
 from fedrun.runs.display.curves import add_legend, curve, explain_dashes, mark_targets, plot_curves, spent
+from fedrun.runs.display.panels import Line, plot_panels
 
 
 def rows(**values):
@@ -27,6 +28,14 @@ def test_a_curve_has_a_gap_where_a_seed_has_no_finite_value():
     assert found.rounds.tolist() == [0, 1, 2, 3]
     np.testing.assert_array_equal(found.mean, [1.0, math.nan, 4.0, math.nan])
     np.testing.assert_array_equal(found.std, [0.0, math.nan, 1.0, math.nan])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_curve_has_a_gap_where_the_sum_of_the_values_is_no_float():
+    found = curve([rows(r0=1.7e308, r1=1.0), rows(r0=1.7e308, r1=3.0)], "test/loss")
+    np.testing.assert_array_equal(found.mean, [math.nan, 2.0])
+    np.testing.assert_array_equal(found.std, [math.nan, 1.0])
+    assert curve([rows(r0=1.7e308), rows(r0=1.7e308)], "test/loss") is None
 
 
 def test_an_estimate_stands_where_an_adaptive_evaluation_stopped_early():
@@ -92,6 +101,23 @@ def test_the_legend_names_what_any_panel_shows(tmp_path, monkeypatch):
     monkeypatch.setattr(curves, "save_figure", lambda figure, path, dpi: figures.append(figure))
     plot_curves({"a": [[row(0)]], "b": [[{"round": 0, "train/loss": 1.0}]]}, tmp_path / "curves.png", ())
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["a", "b"]
+
+
+WILD = r"data_dir=/tmp/$\zz$a"
+"""Names an unknown command in a formula, to matplotlib's parser."""
+
+
+@pytest.mark.parametrize("labels", [(WILD,), (WILD, "b"), ("a", "$^$ 0.5$")])
+def test_a_dollar_in_a_label_is_no_formula(tmp_path, labels):
+    plot_curves({label: [[row(0), row(1)]] for label in labels}, tmp_path / "a.png", [])
+    assert imread(tmp_path / "a.png").ndim == 3
+
+
+def test_a_dollar_in_a_title_and_in_a_metric_is_no_formula(tmp_path):
+    key = r"test/$\zz$"
+    lines = {WILD: Line([[{"round": 0, key: 1.0}, {"round": 1, key: 2.0}]])}
+    plot_panels({(key, key): lines}, tmp_path / "a.png", "rounds", WILD, [Target(key, 1.5)])
+    assert imread(tmp_path / "a.png").ndim == 3
 
 
 def test_solid_lines_are_named_for_what_was_evaluated():
