@@ -189,9 +189,9 @@ def _composition(
     from hydra.types import RunMode
 
     GlobalHydra.instance().clear()
-    with hydra_options(folders[0] if folders[1:] else None) as search_path:
+    with hydra_options(folders[0] if folders[1:] else None):
         loader = GlobalHydra.instance().config_loader()
-        defaults = loader.compute_defaults_list("config", [*search_path, *overrides], RunMode.RUN).defaults
+        defaults = loader.compute_defaults_list("config", list(overrides), RunMode.RUN).defaults
         read = OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))
     given = {_key(argument) for argument in arguments}
     values = [

@@ -13,7 +13,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedrun.config.as_config import Plain
 from fedrun.config.grids import Grid, Job, arguments_of, jobs, values
+from fedrun.config.options import content, option_files
 from fedrun.config.overrides import without_implied
 from fedrun.config.sweeper import sweeper_settings
 from fedrun.data.tasks.base import Task
@@ -189,8 +191,10 @@ def at_edge(best: Values, tried: Sequence[Values]) -> list[str]:
     return [value for value, grid in zip(best, grids, strict=True) if len(grid) > 1 and value in (grid[0], grid[-1])]
 
 
-def suggestion(arm: Arm, metric: str, command: str) -> str:
-    """The chosen values as an ``hparams`` option's YAML, with all trials as comments above it."""
+def suggestion(arm: Arm, metric: str, command: str, before: Plain) -> str:
+    """The chosen values, merged over those of the option that they replace, as an ``hparams`` option's YAML; with all
+    trials as comments above it.
+    """
     from omegaconf import OmegaConf
 
     seeds = ", ".join(override.partition("=")[2] for seed in arm.seeds for override in seed) or "the default"
@@ -206,17 +210,20 @@ def suggestion(arm: Arm, metric: str, command: str) -> str:
     ]
     if arm.edges:
         lines.append(f"# At an end of its grid, so that better values may lie beyond: {', '.join(arm.edges)}")
-    chosen = OmegaConf.to_yaml(OmegaConf.from_dotlist(list(arm.chosen))) if arm.chosen else "{}\n"
-    return "\n".join([*lines, chosen])
+    merged = OmegaConf.merge(before, OmegaConf.from_dotlist(list(arm.chosen)))
+    return "\n".join([*lines, OmegaConf.to_yaml(merged)])
 
 
 def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> list[Path]:
     """Write a suggestion for every arm that has run: ``SETTING-STRATEGY.yaml``, numbered if the name is taken.
 
+    It replaces the option of this name, so it also has that option's values which were not tuned.
+
     Returns:
         The files.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    known = option_files(HPARAMS)
     taken: dict[str, int] = {}
     files = []
     for arm in arms:
@@ -225,6 +232,7 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> lis
         name = "-".join(arm.run)
         taken[name] = taken.get(name, 0) + 1
         path = folder / (f"{name}.yaml" if taken[name] == 1 else f"{name}.{taken[name]}.yaml")
-        path.write_text(suggestion(arm, metric, command), encoding="utf-8")
+        before = content(HPARAMS, name, known[name]) if name in known else {}
+        path.write_text(suggestion(arm, metric, command, before), encoding="utf-8")
         files.append(path)
     return files

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from fedrun.config.composed import compose
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.options import options
 from fedrun.experiment.experiment import build_experiment
@@ -128,6 +130,19 @@ def test_a_suggestion_is_an_option_of_hparams(tmp_path):
     assert text.startswith("# @package _global_\n# Suggested by: fedrun experiment=x\n# For: strategy=a\n")
     assert "seeds 0, 1:\n#   local.lr=0.1: 30.00 %\n#   local.lr=1.0: 50.00 %\n" in text
     assert OmegaConf.to_container(OmegaConf.load(paths[0])) == {"local": {"lr": 1.0}}
+
+
+def test_a_suggestion_replaces_the_option_of_its_name(tmp_path: Path) -> None:
+    """celeba-fedadam in conf/hparams.yaml: strategy.server.lr=0.001 and buffers=frozen. The rate alone is tuned."""
+    (arm,) = arms([["seed=0"]])
+    tried = trials([arm], {"strategy.server.lr": "0.5"}, lambda job, key: True)
+    summary = {"dataset": "celeba", "strategy": "fedadam", "hparams": "celeba-fedadam", "final": {METRIC: 0.5}}
+    settle(tried, [Outcome((), summary, None)], METRIC)
+    (path,) = suggest([arm], METRIC, "fedrun", tmp_path / "hparams")
+    assert path.name == "celeba-fedadam.yaml"
+    assert OmegaConf.load(path) == {"strategy": {"server": {"lr": 0.5, "buffers": "frozen"}}}
+    server = compose(["dataset=celeba", "strategy=fedadam"], tmp_path).config["strategy"]["server"]
+    assert (server["lr"], server["buffers"]) == (0.5, "frozen")
 
 
 @pytest.mark.parametrize("name", TUNES)
