@@ -184,6 +184,8 @@ def check_jobs(config: DictConfig) -> None:
                 raise InputError(WITHOUT_VALIDATION)
             if searched:
                 check_metric(config.hydra.sweeper.metric, experiment.dataset.spec.task)
+            if (folder := composed.config["output_dir"]) != config.output_dir:
+                raise InputError(several_folders(folder))
         except InputError as error:
             raise InputError(f"{error} (job {number} of the sweep: {' '.join(without_implied(job))})") from error
         if (same := folders.setdefault(experiment.folder, number)) != number:
@@ -207,7 +209,7 @@ def check_job(experiment: Experiment) -> None:
 
 
 def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoader) -> None:
-    """Reject a sweeper that would search on test samples.
+    """Reject a sweeper that would search on test samples, or try several folders.
 
     Args:
         config: Hydra's configuration of the sweep.
@@ -228,6 +230,15 @@ def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoa
         composed = loader.load_configuration(config.hydra.job.config_name, common, RunMode.RUN)
     if not composed.validation.share:
         raise InputError(WITHOUT_VALIDATION)
+    tried = dict(config.hydra.sweeper.get("params") or {})
+    tried |= {override.get_key_element(): override.value() for override in overrides if override.is_sweep_override()}
+    if "output_dir" in tried:
+        raise InputError(several_folders(tried["output_dir"]))
+
+
+def several_folders(value: Any) -> str:
+    """The message that rejects a value of ``output_dir`` which not all jobs of a sweep have."""
+    return f"output_dir={in_message(value)}: a sweep has one folder; allowed: one value on the command line"
 
 
 def searches(sweeper: Mapping[str, Any]) -> bool:

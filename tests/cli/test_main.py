@@ -122,6 +122,12 @@ REFUSED = [
     ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
     ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a text (job 0 of the sweep: "),
     (
+        "-m seed=0 output_dir=a,b",
+        "output_dir=a: a sweep has one folder; allowed: one value on the command line (job 0 of the sweep: seed=0 ",
+    ),
+    ("-m +hydra.sweeper.params.output_dir=b", "output_dir=b: a sweep has one folder; allowed: one value on the comm"),
+    ("-m hydra.sweeper.grids=[{output_dir:b}]", "output_dir=b: a sweep has one folder; allowed: one value on the com"),
+    (
         "-m hardware.threads=1,2",
         "jobs 0 and 1 of the sweep are the same run: neither hardware.threads=1 nor hardware.threads=2 changes its ",
     ),
