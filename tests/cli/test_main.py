@@ -160,6 +160,9 @@ REFUSED = [
         "--config-name: there is one configuration, conf/config.yaml; a run is repeated by its over",
     ),
     ("study=abc", "study=abc: no"),
+    ("scale=[a]", "scale=[a]: allowed: full, as this is no experiment with scales\n"),
+    ("scale={a:1}", "scale={'a': 1}: allowed: full, as this is no experiment with scales\n"),
+    ("-m experiment=turbosvm/tune scale=[a]", "scale=['a']: allowed: full, small, smoke\n"),
     ("name='a\x1b[31mb'", r"name=a\x1b[31mb: allowed: words of letters, "),
     ("local.precision=" + "m" * 5000, "local.precision=" + "m" * 147 + " ... " + "m" * 147 + ": allowed: "),
 ]
