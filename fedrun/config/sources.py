@@ -123,7 +123,8 @@ def _runs(arguments: list[str], common: list[str], config_dir: Path | None) -> t
     sweeper = sweeper_settings(config.hydra)
     given = {_key(argument) for argument in arguments}
     searched = [(key, values, SEARCH) for stage in sweeper.at(config.scale).stages for key, values in stage.items()]
-    return jobs(sweeper, config.name, config.scale, arguments, None), [one for one in searched if one[0] not in given]
+    of_jobs = [argument for argument in arguments if not argument.lstrip("+~").startswith(("hydra.", "hydra/"))]
+    return jobs(sweeper, config.name, config.scale, of_jobs, None), [one for one in searched if one[0] not in given]
 
 
 def _value(key: str, composed: Composed, folders: Sequence[Path]) -> Any:
