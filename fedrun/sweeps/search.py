@@ -186,9 +186,20 @@ def score(outcomes: Sequence[Outcome], metric: str) -> float:
 
 
 def at_edge(best: Values, tried: Sequence[Values]) -> list[str]:
-    """The chosen values that are the first or the last of several in their grid."""
-    grids = [list(dict.fromkeys(column)) for column in zip(*tried, strict=True)]
+    """The chosen values at an end of several in their grid: of numbers the least and the largest, of others the first
+    and the last.
+    """
+    grids = [_ordered(column) for column in zip(*tried, strict=True)]
     return [value for value, grid in zip(best, grids, strict=True) if len(grid) > 1 and value in (grid[0], grid[-1])]
+
+
+def _ordered(overrides: Sequence[str]) -> list[str]:
+    """Different overrides of a key, by size if all values are numbers."""
+    different = list(dict.fromkeys(overrides))
+    try:
+        return sorted(different, key=lambda override: float(override.partition("=")[2]))
+    except ValueError:
+        return different
 
 
 def suggestion(arm: Arm, metric: str, command: str, before: Plain) -> str:

@@ -18,6 +18,7 @@ from fedrun.report.papers.table_reading import tables
 from fedrun.sweeps.outcome import Outcome
 from fedrun.sweeps.search import (
     arms,
+    at_edge,
     named_after,
     settle,
     suggest,
@@ -93,6 +94,22 @@ def test_the_less_the_better_of_a_loss(metric):
     tried = trials([arm], STAGES[0], lambda job, key: True)
     settle(tried, [outcome(None, **{metric: loss}) for loss in (0.4, 2.0)], metric)
     assert arm.chosen == ("local.lr=0.1",)
+
+
+@pytest.mark.parametrize(
+    ("written", "at_an_end"),
+    [
+        ("0.1,0.5,0.001", {"0.5", "0.001"}),
+        ("1e-2,0.009,10,9", {"0.009", "10"}),
+        ("0.1", set()),
+        ("sgd,adam,nesterov", {"sgd", "nesterov"}),
+        ("5,null,1", {"5", "1"}),
+    ],
+)
+def test_the_ends_of_a_grid(written: str, at_an_end: set[str]) -> None:
+    """Of numbers the least and the largest, wherever they stand; of others the first and the last."""
+    tried = [(f"k={value}",) for value in written.split(",")]
+    assert {value for (value,) in tried if at_edge((value,), tried)} == {f"k={value}" for value in at_an_end}
 
 
 def test_where_everything_failed_nothing_is_chosen():
