@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.errors import HydraException
+
+from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
+from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.grids import Grid, Job, arguments_of, jobs, values
-from fedrun.config.options import content, option_files
+from fedrun.config.identity import IRRELEVANT
+from fedrun.config.key_reference import unknown_key
+from fedrun.config.options import content, option_files, options
 from fedrun.config.overrides import without_implied
 from fedrun.config.sweeper import sweeper_settings
 from fedrun.data.tasks.base import Task
@@ -27,6 +33,8 @@ from fedrun.system.errors import InputError
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
     from omegaconf import DictConfig
+
+STAGES = "hydra.sweeper.stages"
 
 HPARAMS = "hparams"
 """The folder of a sweep's suggestions; a config group, if the sweep's folder is ``--config-dir``."""
@@ -72,10 +80,15 @@ def arms(jobs: Iterable[Job]) -> list[Arm]:
     """Group the jobs of a sweep by all overrides except the seed."""
     by_overrides: dict[Values, Arm] = {}
     for job in jobs:
-        overrides = tuple(override for override in job if not override.startswith("seed="))
+        overrides = unseeded(job)
         seed = tuple(override for override in job if override.startswith("seed="))
         by_overrides.setdefault(overrides, Arm(overrides, [])).seeds.append(seed)
     return list(by_overrides.values())
+
+
+def unseeded(job: Job) -> Values:
+    """The overrides of a job except the seed."""
+    return tuple(override for override in job if not override.startswith("seed="))
 
 
 def untuned(arguments: Iterable[str], stages: Sequence[Grid]) -> list[str]:
@@ -84,8 +97,9 @@ def untuned(arguments: Iterable[str], stages: Sequence[Grid]) -> list[str]:
     return [argument for argument in arguments if argument.partition("=")[0] not in tuned]
 
 
-def planned(config: DictConfig, loader: ConfigLoader) -> tuple[list[Job], Sequence[Grid]]:
-    """The jobs of a sweep without values of tuned keys, and the stages of its search; no stages: it is no search.
+def planned(config: DictConfig, loader: ConfigLoader) -> tuple[list[Job], list[Grid]]:
+    """The jobs of a sweep without values of tuned keys, and the stages of its search, with the values that the command
+    line gives their keys; no stages: it is no search.
 
     Args:
         config: Hydra's configuration of the sweep.
@@ -97,8 +111,70 @@ def planned(config: DictConfig, loader: ConfigLoader) -> tuple[list[Job], Sequen
     """
     sweeper = sweeper_settings(config.hydra)
     stages = sweeper.at(config.scale).stages
-    arguments = untuned(config.hydra.overrides.task, stages)
-    return jobs(sweeper, config.name, config.scale, arguments, loader), stages
+    arguments = config.hydra.overrides.task
+    known = jobs(sweeper, config.name, config.scale, untuned(arguments, stages), loader)
+    return known, [with_arguments(stage, arguments) for stage in stages]
+
+
+def check_stages(stages: Iterable[Grid]) -> None:
+    """Reject stages without keys, keys that cannot be tuned, and values that cannot be read.
+
+    Raises:
+        InputError: there is such a stage.
+    """
+    for stage in stages:
+        if not stage:
+            raise InputError(f"{STAGES}: {{}}: allowed: keys with their values, such as {{local.lr: '0.1,1.0'}}")
+        for key, tried in stage.items():
+            if options(key.replace(".", "/")):
+                raise InputError(f"{STAGES}: {key} is a group; a search tunes keys, such as local.lr")
+            if key.partition(".")[0] in IRRELEVANT:
+                raise InputError(f"{STAGES}: {key}: cannot be tuned; allowed: keys of a setting, such as local.lr")
+            try:
+                values(arguments_of({key: tried}), None)
+            except (HydraException, ValueError):
+                wrong = f"{in_message(key)}: {in_message(tried)}"
+                raise InputError(f"{STAGES}: {wrong}: allowed: values with commas between them, as 0.1,1.0") from None
+
+
+def check_keys(stages: Sequence[Grid], configs: Iterable[Mapping[str, Any]], folders: Sequence[Path]) -> None:
+    """Reject keys that nothing has. Keys of a strategy that no job has chosen are left out, if jobs have others.
+
+    Args:
+        stages: stages of the search.
+        configs: configurations of the jobs.
+        folders: folders of options.
+
+    Raises:
+        InputError: there is such a key, or no job has any.
+    """
+    known = {key for config in configs for key in dotted(config)}
+    keys = [key for stage in stages for key in stage]
+    for key in keys:
+        if key not in known and (unknown := unknown_key(key, folders)):
+            raise InputError(f"{STAGES}: {in_message(key)}: {unknown}")
+    if known.isdisjoint(keys):
+        raise InputError(f"{STAGES}: no job has any of the keys {', '.join(keys)}; fedrun --cfg job shows all keys")
+
+
+def examples(arm: Arm, stages: Sequence[Grid], config: Mapping[str, Any]) -> Iterator[tuple[Values, list[Job]]]:
+    """The values of each trial of an arm, and jobs that have them: at the first values of the stages before, and at
+    none of them.
+
+    Args:
+        arm: without chosen values.
+        stages: stages of the search.
+        config: configuration of one of its jobs.
+    """
+    first: Values = ()
+    for stage in stages:
+        tried = trials([arm], stage, lambda _, key: value_at(config, key, NO_VALUE) is not NO_VALUE)
+        for trial in tried:
+            yield (
+                trial.values,
+                [[*arm.overrides, *before, *trial.values, *arm.seeds[0]] for before in dict.fromkeys([first, ()])],
+            )
+        first += tried[0].values if tried else ()
 
 
 def with_arguments(stage: Grid, arguments: Iterable[str]) -> Grid:

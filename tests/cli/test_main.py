@@ -168,6 +168,37 @@ REFUSED = [
 ]
 
 
+STAGES = "hydra.sweeper.stages"
+VALUES = "allowed: values with commas between them, as 0.1,1.0\n"
+REFUSED_STAGES = [
+    ('{local.lr:"0.1,0.2"},{local.momentum:"interval(0,1)"}', f"{STAGES}: local.momentum: interval(0,1): {VALUES}"),
+    ('{local.lr:"0.1,[0.2"}', f"{STAGES}: local.lr: 0.1,[0.2: {VALUES}"),
+    ('{local.lr:"glob(*)"}', f"{STAGES}: local.lr: glob(*): {VALUES}"),
+    (
+        '{local.epochs:"1"},{local.lr:"0.1,abc"}',
+        "local.lr=abc: allowed: a finite number, above 0 (a job of the search: validation.share=0.2 local.epochs=1 ",
+    ),
+    ("{local.lr:null}", "local.lr=null: allowed: a finite number, above 0 (a job of the search: "),
+    (
+        '{local.lr:"0.1,0.2"},{local.momentumm:"0.1"}',
+        f"{STAGES}: local.momentumm: unknown key; fedrun --cfg job shows all keys; did you mean local.momentum?\n",
+    ),
+    ("{strategy.server.lr:1}", f"{STAGES}: no job has any of the keys strategy.server.lr; "),  # FedAvg's server
+    ("{local.lr:1},{}", f"{STAGES}: {{}}: allowed: keys with their values, such as {{local.lr: '0.1,1.0'}}\n"),
+    *(
+        (f'{{{key}:"1,2"}}', f"{STAGES}: {key}: cannot be tuned; allowed: keys of a setting, such as local.lr\n")
+        for key in ("seed", "name", "output_dir", "hardware.threads")
+    ),
+]
+
+
+@pytest.mark.parametrize(("stages", "message"), REFUSED_STAGES)
+def test_a_refused_search(checking: Fedrun, tmp_path: Path, stages: str, message: str) -> None:
+    ended = checking("-m", "validation.share=0.2", f"{STAGES}=[{stages}]", folder=tmp_path)
+    assert ended.err.startswith(f"fedrun: {message}")
+    assert (ended.status, ended.out, ended.err.count("\n"), list(tmp_path.iterdir())) == (2, "", 1, [])
+
+
 @pytest.mark.parametrize(("arguments", "message"), REFUSED)
 def test_a_refused_configuration(checking: Fedrun, tmp_path: Path, arguments: str, message: str) -> None:
     ended = checking(*arguments.split(), folder=tmp_path)
