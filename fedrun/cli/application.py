@@ -98,6 +98,7 @@ def _answer(arguments: Sequence[str]) -> str | None:
     parser.add_argument("--explain", metavar="KEY", action="append", default=[])
     parser.add_argument("--why", metavar="KEY", action="append", default=[])
     parser.add_argument("--config-dir", "-cd")
+    parser.add_argument("--multirun", "-m", action="store_true")
     parser.add_argument("--cfg", "-c")  # without it, argparse would take -c for -cd
     options, others = parser.parse_known_args(arguments)
     if options.version:  # Hydra would print its own
@@ -116,6 +117,8 @@ def _answer(arguments: Sequence[str]) -> str | None:
         raise InputError(f"{flags[0]}: cannot be combined with --why or --explain")
     overrides = [word for word in others if "=" in word or word.startswith("~")]
     (options.explain or options.why).extend(word for word in others if word not in overrides)
+    if options.multirun:
+        overrides.append("hydra.mode=MULTIRUN")  # as Hydra does
     answers = []
     if options.explain:
         from fedrun.config.key_reference import explain_key

@@ -147,12 +147,8 @@ class DefaultsTree:
 
     def _file(self, group: str, option: str) -> OptionFile | None:
         """An option's file, or the option in the file that lists several; None: there is none."""
-        own = conf_dir() / group / f"{option}.yaml"
-        further = (folder / group / own.name for folder in self.further)
-        if own.is_file():
-            file: Path | None = own
-        else:
-            file = listed_file(group) if option in listed(group) else next(filter(Path.is_file, further), None)
+        own = (folder / group / f"{option}.yaml" for folder in (conf_dir(), *self.further))
+        file = next(filter(Path.is_file, own), listed_file(group) if option in listed(group) else None)
         return None if file is None else _read(group, option, file, file.stat().st_mtime_ns)
 
 

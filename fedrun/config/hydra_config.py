@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
@@ -20,12 +22,15 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
 from fedrun.config.options import conf_dir, content, listed, listed_file
-from fedrun.config.overrides import quoted, with_implied
+from fedrun.config.overrides import with_implied
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 SCHEME = "listed"
+
+LAST = "schema"
+"""The provider in Hydra's search path before whose first element Hydra places the folder of ``--config-dir``."""
 
 
 def hydra_config(overrides: Sequence[str], folder: Path | None) -> DictConfig:
@@ -38,23 +43,25 @@ def hydra_config(overrides: Sequence[str], folder: Path | None) -> DictConfig:
     Raises:
         HydraException, OmegaConfBaseException, ValueError: the overrides cannot be used.
     """
-    with hydra_options(folder) as search_path:
-        return compose("config", [*search_path, *with_implied(overrides)], return_hydra_config=True)
+    with hydra_options(folder):
+        return compose("config", with_implied(overrides), return_hydra_config=True)
 
 
 @contextmanager
-def hydra_options(folder: Path | None) -> Iterator[list[str]]:
-    """Let Hydra find fedrun's options.
+def hydra_options(folder: Path | None) -> Iterator[None]:
+    """Let Hydra find fedrun's options, and those of a folder of further options, as with ``--config-dir``.
 
     Args:
         folder: a folder of further options; None: there is none.
-
-    Yields:
-        The overrides with which it finds those of the folder, too.
     """
     register_listed_options()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        yield [] if folder is None else [f"hydra.searchpath=[{quoted(f'file://{folder}')}]"]
+        loader = GlobalHydra.instance().config_loader()
+        if folder is not None and isinstance(loader, ConfigLoaderImpl):
+            search_path = loader.get_search_path()
+            search_path.prepend("command-line", f"file://{folder}", SearchPathQuery(LAST))
+            loader.repository.initialize_sources(search_path)
+        yield
 
 
 def register_listed_options() -> None:
@@ -101,12 +108,12 @@ class ListedOptions(ConfigSource):
 
 
 class ListedOptionsPath(SearchPathPlugin):
-    """Place the listed options after fedrun's files, and before those of ``--config-dir``."""
+    """Place the listed options after all files, also those of ``--config-dir``, which replace them."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Add the source when fedrun composes; other applications of Hydra in the process are unchanged."""
         if any(element.path == str(conf_dir()) for element in search_path.get_path()):
-            search_path.append("fedrun", f"{SCHEME}://{conf_dir()}", SearchPathQuery("main", str(conf_dir())))
+            search_path.append(LAST, f"{SCHEME}://{conf_dir()}")
 
 
 def _split(config_path: str) -> tuple[str, str]:

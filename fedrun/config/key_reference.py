@@ -65,22 +65,34 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
         width = max(map(len, files), default=0)
         heads = {name: comments[name] if path == listing else _head(path) for name, path in sorted(files.items())}
         return "\n".join([f"{group}=OPTION", *(f"  {name:<{width}}  {head}" for name, head in heads.items())])
+    matching, below = _found(key, folders)
+    if below:
+        return "\n".join([f"{key}: has keys of its own", *(f"  {name}" for name in dict.fromkeys(below))])
+    if not matching:
+        raise InputError(f"--explain {in_message(key)}: {unknown_key(key, folders)}")
+    lines = [_written(key, matching, experiment)]
+    if all(entry.choice for entry in matching) and (users := _users(key, folders)):
+        lines.append(f"  used by  {users}")
+    return "\n".join(lines)
+
+
+def _found(key: str, folders: Sequence[Path]) -> tuple[list[KeyEntry], list[str]]:
+    """The places where a key gets its first value; without any, the keys below it."""
     entries, aliases = key_entries(folders)
     wanted, placed = key, ""
     for alias, package in aliases.items():
         if key.startswith(f"{alias}."):
             wanted, placed = f"{package}{key.removeprefix(alias)}", f"{package.replace('.', '/')}="
     matching = [entry for entry in entries if entry.key == wanted and entry.choice.startswith(placed)]
-    if not matching:
-        below = [entry.key for entry in entries if entry.key.startswith(f"{wanted}.")]
-        if below:
-            return "\n".join([f"{key}: has keys of its own", *(f"  {name}" for name in dict.fromkeys(below))])
-        meant = did_you_mean(key, [*(entry.key for entry in entries), *known_groups])
-        raise InputError(f"--explain {in_message(key)}: unknown key; fedrun --cfg job shows all keys{meant}")
-    lines = [_written(key, matching, experiment)]
-    if all(entry.choice for entry in matching) and (users := _users(key, folders)):
-        lines.append(f"  used by  {users}")
-    return "\n".join(lines)
+    return matching, [] if matching else [entry.key for entry in entries if entry.key.startswith(f"{wanted}.")]
+
+
+def unknown_key(key: str, folders: Sequence[Path]) -> str:
+    """What a message says about a key that no option has, with the likely one; empty if an option has it."""
+    if any(_found(key, folders)):
+        return ""
+    meant = did_you_mean(key, [*(entry.key for entry in key_entries(folders)[0]), *groups(folders)])
+    return f"unknown key; fedrun --cfg job shows all keys{meant}"
 
 
 def key_entries(folders: Sequence[Path]) -> tuple[list[KeyEntry], dict[str, str]]:

@@ -148,14 +148,16 @@ def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
 
 
 def files_in(group: str, folders: Iterable[Path]) -> dict[str, Path]:
-    """The file of each of a group's options in some folders of options: its own, or the one that lists it."""
+    """The file of each of a group's options in some folders of options: its own, or the one that lists it.
+
+    Of options of the same name, a file in fedrun's folder counts first, then a further folder's, then a listed option.
+    """
     if not re.fullmatch(r"\w[\w/-]*", group):  # config.yaml is in no group, and .. leads to other folders
         return {}
     pattern = "**/*.yaml" if group in CHOSEN_BY_PATH else "*.yaml"
-    files: dict[str, Path] = {}
-    for folder in folders:
-        if folder == conf_dir():
-            files |= dict.fromkeys(listed(group), listed_file(group))
+    in_order = sorted(folders, key=conf_dir().__eq__)  # fedrun's last
+    files = dict.fromkeys(listed(group), listed_file(group)) if conf_dir() in in_order else {}
+    for folder in in_order:
         above = folder / group
         files |= {path.relative_to(above).with_suffix("").as_posix(): path for path in above.glob(pattern)}
     return files

@@ -123,7 +123,8 @@ def _runs(arguments: list[str], common: list[str], config_dir: Path | None) -> t
     sweeper = sweeper_settings(config.hydra)
     given = {_key(argument) for argument in arguments}
     searched = [(key, values, SEARCH) for stage in sweeper.at(config.scale).stages for key, values in stage.items()]
-    return jobs(sweeper, config.name, config.scale, arguments, None), [one for one in searched if one[0] not in given]
+    of_jobs = [argument for argument in arguments if not argument.lstrip("+~").startswith(("hydra.", "hydra/"))]
+    return jobs(sweeper, config.name, config.scale, of_jobs, None), [one for one in searched if one[0] not in given]
 
 
 def _value(key: str, composed: Composed, folders: Sequence[Path]) -> Any:
@@ -189,9 +190,9 @@ def _composition(
     from hydra.types import RunMode
 
     GlobalHydra.instance().clear()
-    with hydra_options(folders[0] if folders[1:] else None) as search_path:
+    with hydra_options(folders[0] if folders[1:] else None):
         loader = GlobalHydra.instance().config_loader()
-        defaults = loader.compute_defaults_list("config", [*search_path, *overrides], RunMode.RUN).defaults
+        defaults = loader.compute_defaults_list("config", list(overrides), RunMode.RUN).defaults
         read = OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))
     given = {_key(argument) for argument in arguments}
     values = [

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fedrun.config.allowed_values import in_message
 from fedrun.config.build import construct
 from fedrun.config.config_class import config_class
 from fedrun.system.errors import InputError
@@ -71,15 +72,15 @@ class SweeperSettings:
         assert isinstance(built, cls)
         return built
 
-    def at(self, scale: str) -> ScaleSettings:
-        """The settings for a scale.
+    def at(self, scale: object) -> ScaleSettings:
+        """The settings for a scale; ``scale`` is as the user wrote it.
 
         Raises:
             InputError: there is no such scale, or its settings are not allowed.
         """
-        if scale not in self.scales and (self.scales or scale != "full"):
+        if not isinstance(scale, str) or (scale not in self.scales and (self.scales or scale != "full")):
             allowed = ", ".join(self.scales) or "full, as this is no experiment with scales"
-            raise InputError(f"scale={scale}: allowed: {allowed}")
+            raise InputError(f"scale={in_message(scale)}: allowed: {allowed}")
         settings = {"params": {}, "grids": [{}], "stages": self.stages, **(self.scales.get(scale) or {})}
         built = construct(ScaleSettings, settings, f"hydra.sweeper.scales.{scale}")
         assert isinstance(built, ScaleSettings)

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_all_start_methods
 from pathlib import Path
@@ -18,6 +18,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from fedrun.config.allowed_values import in_message
+from fedrun.config.overrides import without_implied
 from fedrun.config.sweeper import GRIDS
 from fedrun.execution.ranks import launched
 from fedrun.experiment.observer import Row
@@ -28,7 +29,11 @@ from fedrun.system.signals import stop_behind
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
 
+    from fedrun.config.as_config import Plain
+    from fedrun.config.composed import Composed
+    from fedrun.config.grids import Job
     from fedrun.experiment.experiment import Experiment
+    from fedrun.sweeps.search import Values
 
 CURVES = "curves.png"
 
@@ -152,10 +157,9 @@ def check_jobs(config: DictConfig) -> None:
 
     from fedrun.config.composed import Composed, compose_plainly
     from fedrun.config.composition_errors import composing
-    from fedrun.config.options import config_dir_option, options
-    from fedrun.config.overrides import without_implied
+    from fedrun.config.options import conf_dir, config_dir_option
     from fedrun.experiment.experiment import build_experiment
-    from fedrun.sweeps.search import check_metric, planned
+    from fedrun.sweeps.search import arms, check_keys, check_metric, check_stages, examples, planned, unseeded
 
     loader = GlobalHydra.instance().config_loader()
     arguments = list(config.hydra.overrides.task)
@@ -164,26 +168,33 @@ def check_jobs(config: DictConfig) -> None:
         return
     with composing(arguments):
         known, searched = planned(config, loader)
-        if group := next((key for stage in searched for key in stage if options(key.replace(".", "/"))), None):
-            raise InputError(f"hydra.sweeper.stages: {group} is a group; a search tunes keys, such as local.lr")
+        check_stages(searched)
     if not known:
         raise InputError("this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty")
     folders: dict[Path, int] = {}
     further = config_dir_option()
+
+    def built(job: Job) -> tuple[Composed, Experiment]:
+        composed = None if further else compose_plainly(job)
+        if composed is None:
+            with composing(job):
+                loaded = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
+            settings = OmegaConf.masked_copy(loaded, [str(key) for key in loaded if key != "hydra"])
+            composed = Composed.of(settings, loaded.hydra)
+        experiment = build_experiment(composed)
+        check_job(experiment)
+        return composed, experiment
+
+    configs: dict[Values, Plain] = {}
     for number, job in enumerate(known):
         try:
-            composed = None if further else compose_plainly(job)
-            if composed is None:
-                with composing(job):
-                    loaded = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
-                settings = OmegaConf.masked_copy(loaded, [str(key) for key in loaded if key != "hydra"])
-                composed = Composed.of(settings, loaded.hydra)
-            experiment = build_experiment(composed)
-            check_job(experiment)
+            composed, experiment = built(job)
             if searched and experiment.validation.evaluation_split == "test":
                 raise InputError(WITHOUT_VALIDATION)
             if searched:
                 check_metric(config.hydra.sweeper.metric, experiment.dataset.spec.task)
+            if (folder := composed.config["output_dir"]) != config.output_dir:
+                raise InputError(several_folders(folder))
         except InputError as error:
             raise InputError(f"{error} (job {number} of the sweep: {' '.join(without_implied(job))})") from error
         if (same := folders.setdefault(experiment.folder, number)) != number:
@@ -191,6 +202,32 @@ def check_jobs(config: DictConfig) -> None:
             raise InputError(
                 f"jobs {same} and {number} of the sweep are the same run: neither {differing} changes its result"
             )
+        configs.setdefault(unseeded(job), composed.config)
+    if not searched:
+        return
+    check_keys(searched, configs.values(), [folder for folder in (further, conf_dir()) if folder])
+    seen: set[Values] = set()  # what one arm may try, others may, too
+    for arm in arms(known):
+        for tried, jobs in examples(arm, searched, configs[arm.overrides]):
+            if tried not in seen:
+                seen.add(tried)
+                check_one_of(jobs, built)
+
+
+def check_one_of(jobs: Sequence[Job], built: Callable[[Job], object]) -> None:
+    """Reject a search if none of these jobs, which try the same values, can be built.
+
+    Raises:
+        InputError: as of the first of them.
+    """
+    errors = []
+    for job in jobs:
+        try:
+            built(job)
+            return
+        except InputError as error:
+            errors.append(InputError(f"{error} (a job of the search: {' '.join(without_implied(job))})"))
+    raise errors[0]
 
 
 def check_job(experiment: Experiment) -> None:
@@ -207,7 +244,7 @@ def check_job(experiment: Experiment) -> None:
 
 
 def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoader) -> None:
-    """Reject a sweeper that would search on test samples.
+    """Reject a sweeper that would search on test samples, or try several folders.
 
     Args:
         config: Hydra's configuration of the sweep.
@@ -228,6 +265,15 @@ def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoa
         composed = loader.load_configuration(config.hydra.job.config_name, common, RunMode.RUN)
     if not composed.validation.share:
         raise InputError(WITHOUT_VALIDATION)
+    tried = dict(config.hydra.sweeper.get("params") or {})
+    tried |= {override.get_key_element(): override.value() for override in overrides if override.is_sweep_override()}
+    if "output_dir" in tried:
+        raise InputError(several_folders(tried["output_dir"]))
+
+
+def several_folders(value: Any) -> str:
+    """The message that rejects a value of ``output_dir`` which not all jobs of a sweep have."""
+    return f"output_dir={in_message(value)}: a sweep has one folder; allowed: one value on the command line"
 
 
 def searches(sweeper: Mapping[str, Any]) -> bool:

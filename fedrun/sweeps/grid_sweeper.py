@@ -13,7 +13,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fedrun.system.errors import InputError, defects
+from fedrun.system.errors import defects
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
@@ -79,16 +79,11 @@ class Grids(Sweeper):
             return
         arms, launched = search.arms(sweep_jobs), 0
         for stage in searched:
-            trials = search.trials(arms, search.with_arguments(stage, arguments), self.knows)
+            trials = search.trials(arms, stage, self.knows)
             stage_jobs = [job for trial in trials for job in trial.jobs]
             self.launch(stage_jobs, launched)
             search.settle(trials, outcomes(self.folder)[launched:], self.metric)
             launched += len(stage_jobs)
-        if not launched:
-            keys = ", ".join(key for stage in searched for key in stage)
-            raise InputError(
-                f"hydra.sweeper.stages: no job has any of the keys {keys}; fedrun --cfg job shows all keys"
-            )
         for file in search.suggest(arms, self.metric, self.command(arguments), self.folder / search.HPARAMS):
             print(f"hparams {file}")
 

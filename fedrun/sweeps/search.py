@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.errors import HydraException
+
+from fedrun.config.allowed_values import in_message
+from fedrun.config.as_config import Plain
+from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.grids import Grid, Job, arguments_of, jobs, values
+from fedrun.config.identity import IRRELEVANT
+from fedrun.config.key_reference import unknown_key
+from fedrun.config.options import content, option_files, options
 from fedrun.config.overrides import without_implied
 from fedrun.config.sweeper import sweeper_settings
 from fedrun.data.tasks.base import Task
@@ -25,6 +33,8 @@ from fedrun.system.errors import InputError
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
     from omegaconf import DictConfig
+
+STAGES = "hydra.sweeper.stages"
 
 HPARAMS = "hparams"
 """The folder of a sweep's suggestions; a config group, if the sweep's folder is ``--config-dir``."""
@@ -70,10 +80,15 @@ def arms(jobs: Iterable[Job]) -> list[Arm]:
     """Group the jobs of a sweep by all overrides except the seed."""
     by_overrides: dict[Values, Arm] = {}
     for job in jobs:
-        overrides = tuple(override for override in job if not override.startswith("seed="))
+        overrides = unseeded(job)
         seed = tuple(override for override in job if override.startswith("seed="))
         by_overrides.setdefault(overrides, Arm(overrides, [])).seeds.append(seed)
     return list(by_overrides.values())
+
+
+def unseeded(job: Job) -> Values:
+    """The overrides of a job except the seed."""
+    return tuple(override for override in job if not override.startswith("seed="))
 
 
 def untuned(arguments: Iterable[str], stages: Sequence[Grid]) -> list[str]:
@@ -82,8 +97,9 @@ def untuned(arguments: Iterable[str], stages: Sequence[Grid]) -> list[str]:
     return [argument for argument in arguments if argument.partition("=")[0] not in tuned]
 
 
-def planned(config: DictConfig, loader: ConfigLoader) -> tuple[list[Job], Sequence[Grid]]:
-    """The jobs of a sweep without values of tuned keys, and the stages of its search; no stages: it is no search.
+def planned(config: DictConfig, loader: ConfigLoader) -> tuple[list[Job], list[Grid]]:
+    """The jobs of a sweep without values of tuned keys, and the stages of its search, with the values that the command
+    line gives their keys; no stages: it is no search.
 
     Args:
         config: Hydra's configuration of the sweep.
@@ -95,8 +111,70 @@ def planned(config: DictConfig, loader: ConfigLoader) -> tuple[list[Job], Sequen
     """
     sweeper = sweeper_settings(config.hydra)
     stages = sweeper.at(config.scale).stages
-    arguments = untuned(config.hydra.overrides.task, stages)
-    return jobs(sweeper, config.name, config.scale, arguments, loader), stages
+    arguments = config.hydra.overrides.task
+    known = jobs(sweeper, config.name, config.scale, untuned(arguments, stages), loader)
+    return known, [with_arguments(stage, arguments) for stage in stages]
+
+
+def check_stages(stages: Iterable[Grid]) -> None:
+    """Reject stages without keys, keys that cannot be tuned, and values that cannot be read.
+
+    Raises:
+        InputError: there is such a stage.
+    """
+    for stage in stages:
+        if not stage:
+            raise InputError(f"{STAGES}: {{}}: allowed: keys with their values, such as {{local.lr: '0.1,1.0'}}")
+        for key, tried in stage.items():
+            if options(key.replace(".", "/")):
+                raise InputError(f"{STAGES}: {key} is a group; a search tunes keys, such as local.lr")
+            if key.partition(".")[0] in IRRELEVANT:
+                raise InputError(f"{STAGES}: {key}: cannot be tuned; allowed: keys of a setting, such as local.lr")
+            try:
+                values(arguments_of({key: tried}), None)
+            except (HydraException, ValueError):
+                wrong = f"{in_message(key)}: {in_message(tried)}"
+                raise InputError(f"{STAGES}: {wrong}: allowed: values with commas between them, as 0.1,1.0") from None
+
+
+def check_keys(stages: Sequence[Grid], configs: Iterable[Mapping[str, Any]], folders: Sequence[Path]) -> None:
+    """Reject keys that nothing has. Keys of a strategy that no job has chosen are left out, if jobs have others.
+
+    Args:
+        stages: stages of the search.
+        configs: configurations of the jobs.
+        folders: folders of options.
+
+    Raises:
+        InputError: there is such a key, or no job has any.
+    """
+    known = {key for config in configs for key in dotted(config)}
+    keys = [key for stage in stages for key in stage]
+    for key in keys:
+        if key not in known and (unknown := unknown_key(key, folders)):
+            raise InputError(f"{STAGES}: {in_message(key)}: {unknown}")
+    if known.isdisjoint(keys):
+        raise InputError(f"{STAGES}: no job has any of the keys {', '.join(keys)}; fedrun --cfg job shows all keys")
+
+
+def examples(arm: Arm, stages: Sequence[Grid], config: Mapping[str, Any]) -> Iterator[tuple[Values, list[Job]]]:
+    """The values of each trial of an arm, and jobs that have them: at the first values of the stages before, and at
+    none of them.
+
+    Args:
+        arm: without chosen values.
+        stages: stages of the search.
+        config: configuration of one of its jobs.
+    """
+    first: Values = ()
+    for stage in stages:
+        tried = trials([arm], stage, lambda _, key: value_at(config, key, NO_VALUE) is not NO_VALUE)
+        for trial in tried:
+            yield (
+                trial.values,
+                [[*arm.overrides, *before, *trial.values, *arm.seeds[0]] for before in dict.fromkeys([first, ()])],
+            )
+        first += tried[0].values if tried else ()
 
 
 def with_arguments(stage: Grid, arguments: Iterable[str]) -> Grid:
@@ -184,13 +262,26 @@ def score(outcomes: Sequence[Outcome], metric: str) -> float:
 
 
 def at_edge(best: Values, tried: Sequence[Values]) -> list[str]:
-    """The chosen values that are the first or the last of several in their grid."""
-    grids = [list(dict.fromkeys(column)) for column in zip(*tried, strict=True)]
+    """The chosen values at an end of several in their grid: of numbers the least and the largest, of others the first
+    and the last.
+    """
+    grids = [_ordered(column) for column in zip(*tried, strict=True)]
     return [value for value, grid in zip(best, grids, strict=True) if len(grid) > 1 and value in (grid[0], grid[-1])]
 
 
-def suggestion(arm: Arm, metric: str, command: str) -> str:
-    """The chosen values as an ``hparams`` option's YAML, with all trials as comments above it."""
+def _ordered(overrides: Sequence[str]) -> list[str]:
+    """Different overrides of a key, by size if all values are numbers."""
+    different = list(dict.fromkeys(overrides))
+    try:
+        return sorted(different, key=lambda override: float(override.partition("=")[2]))
+    except ValueError:
+        return different
+
+
+def suggestion(arm: Arm, metric: str, command: str, before: Plain) -> str:
+    """The chosen values, merged over those of the option that they replace, as an ``hparams`` option's YAML; with all
+    trials as comments above it.
+    """
     from omegaconf import OmegaConf
 
     seeds = ", ".join(override.partition("=")[2] for seed in arm.seeds for override in seed) or "the default"
@@ -206,17 +297,20 @@ def suggestion(arm: Arm, metric: str, command: str) -> str:
     ]
     if arm.edges:
         lines.append(f"# At an end of its grid, so that better values may lie beyond: {', '.join(arm.edges)}")
-    chosen = OmegaConf.to_yaml(OmegaConf.from_dotlist(list(arm.chosen))) if arm.chosen else "{}\n"
-    return "\n".join([*lines, chosen])
+    merged = OmegaConf.merge(before, OmegaConf.from_dotlist(list(arm.chosen)))
+    return "\n".join([*lines, OmegaConf.to_yaml(merged)])
 
 
 def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> list[Path]:
     """Write a suggestion for every arm that has run: ``SETTING-STRATEGY.yaml``, numbered if the name is taken.
 
+    It replaces the option of this name, so it also has that option's values which were not tuned.
+
     Returns:
         The files.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    known = option_files(HPARAMS)
     taken: dict[str, int] = {}
     files = []
     for arm in arms:
@@ -225,6 +319,7 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> lis
         name = "-".join(arm.run)
         taken[name] = taken.get(name, 0) + 1
         path = folder / (f"{name}.yaml" if taken[name] == 1 else f"{name}.{taken[name]}.yaml")
-        path.write_text(suggestion(arm, metric, command), encoding="utf-8")
+        before = content(HPARAMS, name, known[name]) if name in known else {}
+        path.write_text(suggestion(arm, metric, command, before), encoding="utf-8")
         files.append(path)
     return files

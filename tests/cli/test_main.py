@@ -122,6 +122,12 @@ REFUSED = [
     ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
     ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a text (job 0 of the sweep: "),
     (
+        "-m seed=0 output_dir=a,b",
+        "output_dir=a: a sweep has one folder; allowed: one value on the command line (job 0 of the sweep: seed=0 ",
+    ),
+    ("-m +hydra.sweeper.params.output_dir=b", "output_dir=b: a sweep has one folder; allowed: one value on the comm"),
+    ("-m hydra.sweeper.grids=[{output_dir:b}]", "output_dir=b: a sweep has one folder; allowed: one value on the com"),
+    (
         "-m hardware.threads=1,2",
         "jobs 0 and 1 of the sweep are the same run: neither hardware.threads=1 nor hardware.threads=2 changes its ",
     ),
@@ -154,9 +160,43 @@ REFUSED = [
         "--config-name: there is one configuration, conf/config.yaml; a run is repeated by its over",
     ),
     ("study=abc", "study=abc: no"),
+    ("scale=[a]", "scale=[a]: allowed: full, as this is no experiment with scales\n"),
+    ("scale={a:1}", "scale={'a': 1}: allowed: full, as this is no experiment with scales\n"),
+    ("-m experiment=turbosvm/tune scale=[a]", "scale=['a']: allowed: full, small, smoke\n"),
     ("name='a\x1b[31mb'", r"name=a\x1b[31mb: allowed: words of letters, "),
     ("local.precision=" + "m" * 5000, "local.precision=" + "m" * 147 + " ... " + "m" * 147 + ": allowed: "),
 ]
+
+
+STAGES = "hydra.sweeper.stages"
+VALUES = "allowed: values with commas between them, as 0.1,1.0\n"
+REFUSED_STAGES = [
+    ('{local.lr:"0.1,0.2"},{local.momentum:"interval(0,1)"}', f"{STAGES}: local.momentum: interval(0,1): {VALUES}"),
+    ('{local.lr:"0.1,[0.2"}', f"{STAGES}: local.lr: 0.1,[0.2: {VALUES}"),
+    ('{local.lr:"glob(*)"}', f"{STAGES}: local.lr: glob(*): {VALUES}"),
+    (
+        '{local.epochs:"1"},{local.lr:"0.1,abc"}',
+        "local.lr=abc: allowed: a finite number, above 0 (a job of the search: validation.share=0.2 local.epochs=1 ",
+    ),
+    ("{local.lr:null}", "local.lr=null: allowed: a finite number, above 0 (a job of the search: "),
+    (
+        '{local.lr:"0.1,0.2"},{local.momentumm:"0.1"}',
+        f"{STAGES}: local.momentumm: unknown key; fedrun --cfg job shows all keys; did you mean local.momentum?\n",
+    ),
+    ("{strategy.server.lr:1}", f"{STAGES}: no job has any of the keys strategy.server.lr; "),  # FedAvg's server
+    ("{local.lr:1},{}", f"{STAGES}: {{}}: allowed: keys with their values, such as {{local.lr: '0.1,1.0'}}\n"),
+    *(
+        (f'{{{key}:"1,2"}}', f"{STAGES}: {key}: cannot be tuned; allowed: keys of a setting, such as local.lr\n")
+        for key in ("seed", "name", "output_dir", "hardware.threads")
+    ),
+]
+
+
+@pytest.mark.parametrize(("stages", "message"), REFUSED_STAGES)
+def test_a_refused_search(checking: Fedrun, tmp_path: Path, stages: str, message: str) -> None:
+    ended = checking("-m", "validation.share=0.2", f"{STAGES}=[{stages}]", folder=tmp_path)
+    assert ended.err.startswith(f"fedrun: {message}")
+    assert (ended.status, ended.out, ended.err.count("\n"), list(tmp_path.iterdir())) == (2, "", 1, [])
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED)

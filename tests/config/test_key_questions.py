@@ -225,7 +225,19 @@ def test_an_unknown_key(ask, key: str, meant: str) -> None:
         ("--why local.lrr", 2, "fedrun: --why local.lrr: unknown key; fedrun --cfg job shows all keys; did you mean"),
         ("--why local.lr local.lrr=2", 2, "fedrun: local.lrr: unknown key; allowed below local: lr, "),
         ("--explain", 2, "fedrun: argument --explain: expected one argument; fedrun --help shows what is allowed"),
-        ("-m seed=0,1 --why seed", 2, "fedrun: -m: cannot be combined with --why or --explain"),
+        (
+            "-m seed=0,1 --why seed",
+            0,
+            "1 of 2 jobs, such as seed=0:\nseed=0\n  0  conf/config.yaml\n  0  command line\n\n"
+            "1 of 2 jobs, such as seed=1:\nseed=1\n  0  conf/config.yaml\n  1  command line\n",
+        ),
+        ("--multirun rounds=7 --why rounds", 0, "rounds=7\n  30  conf/config.yaml\n  7   command line\n"),
+        (
+            "-m hydra.sweeper.stages=[{local.lr:0.5}] --why local.lr",
+            0,
+            "local.lr=0.1\n  0.1  conf/config.yaml\n  0.5  values that the search tries (hydra.sweeper.stages)\n",
+        ),
+        ("-m seed=0,1 rounds=1,[2 --why seed", 2, "fedrun: rounds=1,[2: cannot be read; allowed: "),
         ("-c job --why seed", 2, "fedrun: --cfg: cannot be combined with --why or --explain"),
     ],
 )

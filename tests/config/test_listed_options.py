@@ -8,8 +8,9 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 
 from fedrun.config.composed import compose
+from fedrun.config.defaults_lists import DefaultsTree
 from fedrun.config.key_reference import explain_key
-from fedrun.config.options import conf_dir, listed, option_files, options
+from fedrun.config.options import conf_dir, files_in, listed, option_files, options
 from fedrun.config.sources import why
 from fedrun.experiment.experiment import Experiment
 
@@ -44,16 +45,35 @@ def test_why_names_the_file_and_the_option() -> None:
     ]
 
 
-def test_a_file_of_ones_own_does_not_replace_one(tmp_path: Path) -> None:
+def test_a_file_of_ones_own_replaces_a_listed_one_and_no_file(tmp_path: Path) -> None:
+    """fedprox is in a list, solo has its own file."""
     own = tmp_path / "own" / "strategy"
     own.mkdir(parents=True)
     for name in ("fedprox", "solo", "mine"):
         (own / f"{name}.yaml").write_text("defaults: [client: moon, server: fedavgm]\n")
-    for name in ("fedprox", "solo"):
-        chosen = [f"strategy={name}"]
-        assert compose(chosen, own.parent).config == compose(chosen).config
-        assert "own/" not in why("strategy/client", chosen, own.parent)
-    assert compose(["strategy=mine"], own.parent).choices["strategy/server"] == "fedavgm"
+    assert compose(["strategy=solo"], own.parent).config == compose(["strategy=solo"]).config
+    assert "own/" not in why("strategy/client", ["strategy=solo"], own.parent)
+    for name in ("fedprox", "mine"):
+        assert compose([f"strategy={name}"], own.parent).choices["strategy/server"] == "fedavgm"
+        assert why("strategy/client", [f"strategy={name}"], own.parent).splitlines() == [
+            "strategy/client=moon",
+            f"  moon  own/strategy/{name}.yaml",
+        ]
+        parts = DefaultsTree({}, set(), (own.parent,)).parts_of("strategy", name)
+        assert "moon" in [part.option for part in parts]
+    assert option_files("strategy", own.parent)["fedprox"] == own / "fedprox.yaml"
+    assert option_files("strategy", own.parent)["solo"] == conf_dir() / "strategy" / "solo.yaml"
+
+
+def test_the_order_of_folders_does_not_matter(tmp_path: Path) -> None:
+    own = tmp_path / "hparams"
+    own.mkdir()
+    for name in ("femnist-fedprox", "femnist"):
+        (own / f"{name}.yaml").write_text("# @package _global_\nlocal: {lr: 0.7}\n")
+    for folders in ([tmp_path, conf_dir()], [conf_dir(), tmp_path]):
+        files = files_in("hparams", folders)
+        assert files["femnist-fedprox"] == own / "femnist-fedprox.yaml"
+        assert files["femnist"] == conf_dir() / "hparams" / "femnist.yaml"
 
 
 def test_other_applications_of_hydra_do_not_have_them(tmp_path: Path) -> None:

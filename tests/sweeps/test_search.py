@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from fedrun.config.composed import compose
 from fedrun.config.experiments import experiment_sweep
-from fedrun.config.options import options
+from fedrun.config.key_reference import unknown_key
+from fedrun.config.options import conf_dir, options
 from fedrun.experiment.experiment import build_experiment
 from fedrun.report.papers.table_reading import tables
+from fedrun.sweeps.callback import check_one_of
 from fedrun.sweeps.outcome import Outcome
 from fedrun.sweeps.search import (
     arms,
+    at_edge,
+    check_keys,
+    check_stages,
+    examples,
     named_after,
     settle,
     suggest,
@@ -23,6 +31,7 @@ from fedrun.sweeps.search import (
     untuned,
     with_arguments,
 )
+from fedrun.system.errors import InputError
 
 from ..helpers.job_configs import job_config
 
@@ -93,6 +102,54 @@ def test_the_less_the_better_of_a_loss(metric):
     assert arm.chosen == ("local.lr=0.1",)
 
 
+@pytest.mark.parametrize(
+    ("written", "at_an_end"),
+    [
+        ("0.1,0.5,0.001", {"0.5", "0.001"}),
+        ("1e-2,0.009,10,9", {"0.009", "10"}),
+        ("0.1", set()),
+        ("sgd,adam,nesterov", {"sgd", "nesterov"}),
+        ("5,null,1", {"5", "1"}),
+    ],
+)
+def test_the_ends_of_a_grid(written: str, at_an_end: set[str]) -> None:
+    """Of numbers the least and the largest, wherever they stand; of others the first and the last."""
+    tried = [(f"k={value}",) for value in written.split(",")]
+    assert {value for (value,) in tried if at_edge((value,), tried)} == {f"k={value}" for value in at_an_end}
+
+
+def test_the_jobs_in_which_values_are_checked() -> None:
+    """Of a later stage: at the first values of the stages before, and at none of them."""
+    (arm,) = arms([["seed=3"], ["seed=4"]])
+    stages = ({"local.lr": "0.1,0.2"}, {"x.y": "1"}, {"local.momentum": "0.5"})
+    assert list(examples(arm, stages, {"local": {"lr": 0.3, "momentum": 0.0}})) == [
+        (("local.lr=0.1",), [["local.lr=0.1", "seed=3"]]),
+        (("local.lr=0.2",), [["local.lr=0.2", "seed=3"]]),
+        (
+            ("local.momentum=0.5",),
+            [["local.lr=0.1", "local.momentum=0.5", "seed=3"], ["local.momentum=0.5", "seed=3"]],
+        ),
+    ]
+
+
+def test_values_that_one_of_the_jobs_can_have() -> None:
+    def built(job: list[str]) -> None:
+        if "wrong" in job:
+            raise InputError(f"{job[0]}=0: allowed: 1")
+
+    check_one_of([["a", "wrong"], ["a"]], built)
+    with pytest.raises(InputError, match=r"^a=0: allowed: 1 \(a job of the search: a wrong\)$"):
+        check_one_of([["a", "wrong"], ["b", "wrong"]], built)
+
+
+def test_keys_of_other_strategies_are_left_out() -> None:
+    """fedadam's server has a rate, at its place and below TurboSVM-FL's; these jobs have local.lr alone."""
+    stages = ({"local.lr": "0.1"}, {"strategy.server.lr": "0.1"}, {"strategy.server.base.lr": "0.1"})
+    check_keys(stages, [{"local": {"lr": 0.3}}], [conf_dir()])
+    with pytest.raises(InputError, match="no job has any of the keys local.lr, strategy.server.lr, "):
+        check_keys(stages, [{"rounds": 3}], [conf_dir()])
+
+
 def test_where_everything_failed_nothing_is_chosen():
     (arm,) = arms([["seed=0"]])
     settle(trials([arm], STAGES[0], lambda job, key: True), [outcome(None), outcome(None)], METRIC)
@@ -130,6 +187,19 @@ def test_a_suggestion_is_an_option_of_hparams(tmp_path):
     assert OmegaConf.to_container(OmegaConf.load(paths[0])) == {"local": {"lr": 1.0}}
 
 
+def test_a_suggestion_replaces_the_option_of_its_name(tmp_path: Path) -> None:
+    """celeba-fedadam in conf/hparams.yaml: strategy.server.lr=0.001 and buffers=frozen. The rate alone is tuned."""
+    (arm,) = arms([["seed=0"]])
+    tried = trials([arm], {"strategy.server.lr": "0.5"}, lambda job, key: True)
+    summary = {"dataset": "celeba", "strategy": "fedadam", "hparams": "celeba-fedadam", "final": {METRIC: 0.5}}
+    settle(tried, [Outcome((), summary, None)], METRIC)
+    (path,) = suggest([arm], METRIC, "fedrun", tmp_path / "hparams")
+    assert path.name == "celeba-fedadam.yaml"
+    assert OmegaConf.load(path) == {"strategy": {"server": {"lr": 0.5, "buffers": "frozen"}}}
+    server = compose(["dataset=celeba", "strategy=fedadam"], tmp_path).config["strategy"]["server"]
+    assert (server["lr"], server["buffers"]) == (0.5, "frozen")
+
+
 @pytest.mark.parametrize("name", TUNES)
 @pytest.mark.parametrize("scale", ["full", "small", "smoke"])
 def test_every_papers_search_holds_validation_data_out(name, scale):
@@ -138,6 +208,8 @@ def test_every_papers_search_holds_validation_data_out(name, scale):
     assert config["name"] == (name if scale == "full" else f"{name}/{scale}")
     searched = experiment_sweep(name).sweeper.at(scale).stages
     assert searched and all("," in values for stage in searched for values in stage.values())
+    check_stages(searched)
+    assert not any(unknown_key(key, [conf_dir()]) for stage in searched for key in stage)
 
 
 def test_every_paper_has_a_search():

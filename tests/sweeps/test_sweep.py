@@ -223,6 +223,9 @@ def test_another_sweeper_searches_on_validation_samples_alone(tmp_path: Path) ->
     assert ended.stderr == (
         "fedrun: validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1\n"
     )
+    ended = search("validation.share=0.2", "output_dir=a,b")
+    assert (ended.returncode, list(tmp_path.glob("*/**/metrics.jsonl"))) == (2, [])
+    assert ended.stderr.endswith(": a sweep has one folder; allowed: one value on the command line\n")
     # Where a job sets the share to 0, that job fails, and no accuracy on test samples is returned.
     ended = search("validation.share=0.2")
     returned = [float(line.split()[1]) for line in ended.stdout.splitlines() if line.startswith("returned")]
