@@ -167,7 +167,7 @@ class ClusteredStrategy(Strategy):
                 f"{chosen('strategy/clustering', self.clustering)} gives to them; choose another server strategy, such "
                 "as fedavg"
             )
-        least = aggregating(self.server).least_uploads
+        least = self.server.least_uploads
         if self.clustering.several and least > 1:
             raise InputError(
                 f"{chosen('strategy/clustering', self.clustering)} with {self.named_server}, which needs at least "

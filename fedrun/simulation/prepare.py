@@ -16,7 +16,6 @@ from fedrun.experiment.checks import check_head, check_shared
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.upload_checks import check_parameters
 from fedrun.models.trial import check_network
-from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.system.errors import InputError
 
@@ -138,7 +137,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     cohort = cohort_size(1 if experiment.population.pooled else experiment.clients_per_round, clients)
     strategy.server.check(experiment.first_rounds, cohort)
     fewest = experiment.participation.fewest(cohort, clients, experiment.first_rounds)
-    if fewest < (least := aggregating(strategy.server).least_uploads):
+    if fewest < (least := strategy.server.least_uploads):
         raise InputError(
             f"{chosen('participation', experiment.participation)} with {strategy.named_server}, which needs at least "
             f"{least} uploads: a round may have only {fewest}; allowed: participation=everyone"

@@ -90,6 +90,10 @@ class HeadRefinement(ServerStrategy):
         return self.base.wants | {"head"}
 
     @property
+    def least_uploads(self) -> int:
+        return self.base.least_uploads
+
+    @property
     def refinable(self) -> bool:
         return self.base.refinable
 
