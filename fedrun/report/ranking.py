@@ -18,6 +18,9 @@ from fedrun.report.table import Table
 
 BASELINE = "fedavg"
 
+RANKS = "Ranks by "
+"""The beginning of every title."""
+
 NOTE = (
     "Rank 1 is the best; equal values share the mean of their ranks. Means over seeds {seeds}. In brackets p of the "
     f"two-sided {NAMES['t']} over these seeds, not corrected for the number of comparisons."
@@ -77,7 +80,7 @@ def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, 
     if incomplete := [setting.name for setting in settings if setting.name not in names]:
         notes.append(f"Not ranked, without a result for every seed: {', '.join(incomplete)}.")
     header = ("setting", quantity.heading, "mean rank", f"difference from {baseline.name}")
-    title = ", ".join(filter(None, [f"Ranks by {quantity.heading}", condition]))
+    title = ", ".join(filter(None, [f"{RANKS}{quantity.heading}", condition]))
     return [Table(title, header, rows, notes=tuple(notes))]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from fedrun.report.papers.agreement import overview, table_of
 from fedrun.report.papers.results import Section
 from fedrun.report.papers.table_reading import by_number
+from fedrun.report.ranking import RANKS
 from fedrun.report.table import markdown
 from fedrun.system.errors import InputError
 
@@ -34,9 +35,6 @@ ONLY_SEEDS = re.compile(r"^Only seeds ([\d, ]+):", re.MULTILINE)
 
 FEWER_SEEDS = re.compile(r"^Not run yet with all of the seeds [\d, ]+: (\d+) of", re.MULTILINE)
 """The note on a table's cells with fewer seeds."""
-
-RANKS = "Ranks by "
-"""The beginning of the title of a table without results of its own (:mod:`fedrun.report.ranking`)."""
 
 
 def document(sections: Sequence[Section], kept: Sequence[tuple[str, str]] = ()) -> str:
