@@ -203,7 +203,7 @@ def convolutions(device: str, toy: bool) -> Iterator[dict[str, object]]:
     """The convolutions of one step of the LEAF CNN for 32 clients, without anything else: a lower bound of a step.
 
     ``grouped`` is what ``torch.vmap`` makes of the clients' own kernels, ``one by one`` visits the clients in a CUDA
-    graph.
+    graph, ``unfolded`` makes batched matrix products of them, in TF32 as the convolutions.
     """
     clients, batch = (2, 3) if toy else (32, 64)
     for inputs, outputs, size in ((1, 32, 28), (32, 64, 14)):
@@ -220,7 +220,13 @@ def convolutions(device: str, toy: bool) -> Iterator[dict[str, object]]:
             for parts in zip(*own, strict=True):
                 convolved(*parts, 1, embedded)
 
-        ways = {"grouped": grouped, "one by one": replayed(one_by_one) if device.startswith("cuda") else one_by_one}
+        stacked = [part.view(batch, clients, -1, size, size).transpose(0, 1).contiguous() for part in (x, y)]
+        kernels = w.view(clients, outputs, -1)
+        ways = {
+            "grouped": grouped,
+            "one by one": replayed(one_by_one) if device.startswith("cuda") else one_by_one,
+            "unfolded": partial(unfolded, stacked[0], kernels, stacked[1], inputs > 1),
+        }
         for what, work in ways.items():
             seconds = []
             for _ in range(8):
@@ -237,6 +243,31 @@ def convolved(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, groups: int, em
     torch.nn.functional.conv2d(x, w, padding=2, groups=groups)
     wanted = [embedded, True, False]
     torch.ops.aten.convolution_backward(y, x, w, None, [1, 1], [2, 2], [1, 1], False, [0, 0], groups, wanted)
+
+
+def unfolded(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, embedded: bool) -> list[torch.Tensor]:
+    """The same convolutions and gradients as products of each client's kernels with columns of pixels.
+
+    Args:
+        x: images ``[C, B, I, h, w]``.
+        w: kernels ``[C, O, 25 I]``.
+        y: gradients of the outputs ``[C, B, O, h, w]``.
+        embedded: whether the gradient of the inputs is computed.
+
+    Returns:
+        The outputs ``[C, B, O, h w]``, the kernels' gradients ``[C, O, 25 I]`` and, if ``embedded``, those of the
+        inputs ``[C B, I, h, w]``.
+    """
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    columns = torch.nn.functional.unfold(x.flatten(0, 1), 5, padding=2).unflatten(0, x.shape[:2])  # [C, B, 25 I, h w]
+    above = y.flatten(3)
+    results = [w[:, None] @ columns, torch.einsum("cbop,cbkp->cok", above, columns)]
+    if embedded:
+        below = (w.mT[:, None] @ above).flatten(0, 1)
+        results.append(torch.nn.functional.fold(below, x.shape[3:], 5, padding=2))
+    torch.set_float32_matmul_precision(precision)
+    return results
 
 
 def replayed(work: Callable[[], object]) -> Callable[[], object]:
