@@ -91,11 +91,11 @@ def spent(clients: float, noise: float, rounds: int, delta: float) -> float:
 
 
 def test_the_least_noise_by_pld_may_be_below_half_of_that_by_rdp():
-    """PLD needs z = 0.890, RDP 3.7 times more."""
-    release = Release(10**7, 1000, 0.0, "poisson")
-    by_pld, by_rdp = (calibrated(release, 1500, 0.05, 1e-8, by).noise_multiplier for by in ("pld", "rdp"))
+    """The inverse of the reference value 0.053037 at z = 1; RDP needs 3.96 times more."""
+    release = Release(342477, 100, 0.0, "poisson")
+    by_pld, by_rdp = (calibrated(release, 1500, 0.053037, 1 / 342477, by).noise_multiplier for by in ("pld", "rdp"))
+    assert by_pld == pytest.approx(1.0, abs=2e-3)
     assert by_rdp > 3 * by_pld
-    assert spent(10**4, by_pld, 1500, 1e-8) <= 0.05 < spent(10**4, by_pld - 1e-3, 1500, 1e-8)
 
 
 def test_an_epsilon_that_only_pld_reaches():
