@@ -104,6 +104,6 @@ def test_validation_samples_are_named() -> None:
 
 def test_a_papers_accuracy_that_is_not_recorded() -> None:
     babu = ("strategy=fedbabu", "population.test_share=0.3")
-    assert decided(*babu)["accuracy"].endswith("; recorded with evaluation.tuning_epochs=5")
+    assert decided(*babu)["accuracy"].endswith("; set evaluation.tuning_epochs=5 to record it")
     assert "accuracy" not in decided(*babu, "evaluation.tuning_epochs=5")
     assert "accuracy" not in decided("strategy=ifca", "evaluation.model=tuned")  # clusters cannot be tuned
