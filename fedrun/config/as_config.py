@@ -50,7 +50,7 @@ def arguments(value: object, path: str) -> Plain:
 
 
 def _without_arguments(value: object) -> bool:
-    """Whether a class that has neither a constructor nor, in this object, attributes says all about the object.
+    """Whether an object is described by its class alone: it has no attributes, and its class has no constructor.
 
     Objects of classes that are not written in Python have no dict of attributes.
     """

@@ -177,7 +177,7 @@ def _allowed(annotation: Any, path: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A mapping or a list of mappings as it is, but that the list is a tuple, as in config classes."""
+    """A mapping unchanged, and a list of mappings as a tuple, as in config classes."""
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 

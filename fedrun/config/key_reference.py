@@ -183,7 +183,7 @@ def _option_keys(group: str, name: str, files: Mapping[str, Mapping[str, Path]])
 
 
 def _leaves(node: Mapping[str, Any]) -> Iterator[str]:
-    """The dotted keys of what is no mapping itself."""
+    """The dotted keys of all values that are not mappings."""
     for name, value in node.items():
         if isinstance(value, Mapping):
             yield from (f"{name}.{key}" for key in _leaves(value))

@@ -69,7 +69,10 @@ class Evaluator:
             if federation.client_test is not None:
                 return f"{model} on the client's own {federation.evaluation_split} samples"
             return f"{model} on {samples}; means over clients"
-        return f"{'the summed logits of all models' if phase.clustering.several else 'the global model'} on {samples}"
+        model = "the summed logits of all models" if phase.clustering.several else "the global model"
+        if not phase.is_last:
+            model += f", in the second phase (rounds {phase.end + 1:,} to {phase.rounds:,}) the concatenated model,"
+        return f"{model} on {samples}"
 
     def metrics(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) on the pooled samples; ``clients/*`` and ``unseen/*`` if clients are

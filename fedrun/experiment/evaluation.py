@@ -85,8 +85,8 @@ class Evaluation:
         return next((name for name in names if name in recorded), None)
 
     def unrecorded(self, client: ClientStrategy, tests: bool) -> str:
-        """Whose accuracies :meth:`reported` cannot answer with because keys are not set that would record them, in
-        words that name the keys; empty: no key is missing.
+        """The accuracies that :meth:`reported` should report and the run does not record, in words, with the keys that
+        would record them; empty: all are recorded.
 
         Args:
             client: the client strategy.
@@ -102,7 +102,7 @@ class Evaluation:
             return ""
         models = "the global model" if model == "global" else "the models that clients have tuned"
         wish = "the strategy's paper reports" if self.model == "auto" else f"evaluation.model={self.model} asks for"
-        return f"not that of {models}, which {wish}; recorded with {' '.join(keys)}"
+        return f"{wish} that of {models}; set {' '.join(keys)} to record it"
 
     def _reported_model(self, client: ClientStrategy) -> EvaluatedModel:
         """Of which models the accuracy is to be reported."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from fedrun.system.errors import InputError, RunError
@@ -31,6 +31,9 @@ def log_to(path: Path, overrides: Sequence[str]) -> Iterator[None]:
 
     logger.addHandler(handler)
     note(logging.INFO, f"overrides: {' '.join(overrides)}")
+    contexts = ExitStack()
+    if logger.getEffectiveLevel() > logging.DEBUG:  # in Python; the command lets all messages pass
+        contexts.enter_context(_all_levels(logger))
     try:
         yield
         note(logging.INFO, "finished")
@@ -44,9 +47,33 @@ def log_to(path: Path, overrides: Sequence[str]) -> Iterator[None]:
         note(logging.INFO, "interrupted")
         raise
     finally:
+        contexts.close()
         logger.removeHandler(handler)
         with suppress(OSError):
             handler.close()
+
+
+@contextmanager
+def _all_levels(logger: logging.Logger) -> Iterator[None]:
+    """Let a logger's own handlers receive messages of all levels, and those above it the same messages as before."""
+    level, propagate, above = logger.level, logger.propagate, ToRoot(logger.getEffectiveLevel())
+    logger.setLevel(logging.DEBUG)
+    if propagate:
+        logger.propagate = False
+        logger.addHandler(above)
+    try:
+        yield
+    finally:
+        logger.removeHandler(above)
+        logger.propagate = propagate
+        logger.setLevel(level)
+
+
+class ToRoot(logging.Handler):
+    """Passes messages to the handlers of the root logger."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logging.getLogger().handle(record)
 
 
 class LogFile(logging.FileHandler):

@@ -62,7 +62,7 @@ def launcher_problem(launcher: Mapping[str, Any]) -> str | None:
 
 
 def plugin_problem(config: DictConfig) -> str | None:
-    """Which of the sweeper and the launcher is none, in one line; None if both can be."""
+    """Why ``hydra.sweeper`` or ``hydra.launcher`` is not a sweeper or a launcher, in one line; None if both are."""
     for name in ("sweeper", "launcher"):
         settings = config.hydra[name]
         target = settings.get("_target_") if isinstance(settings, DictConfig) else settings
@@ -272,7 +272,7 @@ def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoa
 
 
 def several_folders(value: Any) -> str:
-    """The message that rejects a value of ``output_dir`` which not all jobs of a sweep have."""
+    """The message that rejects a value of ``output_dir`` that differs between the jobs of a sweep."""
     return f"output_dir={in_message(value)}: a sweep has one folder; allowed: one value on the command line"
 
 

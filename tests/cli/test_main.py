@@ -259,10 +259,10 @@ REFUSED_LATER = [
     ),
     ("appeal=file", "appeal.path=thresholds.csv: cannot be read (["),
     ("partition.clients=1000", "partition=dirichlet: clients=1000 with min_samples=10 needs at least 10000 training"),
-    ("dataset=femnist", "data/femnist/train is not a folder that can be read: run `fedrun-data femnist"),
+    ("dataset=femnist", "data/femnist/train: no such folder, or it cannot be read; run `fedrun-data femnist"),
     (
         "dataset=shakespeare data_dir=here",
-        "here/shakespeare/train is not a folder that can be read: run `fedrun-data shakespeare --data-dir here`",
+        "here/shakespeare/train: no such folder, or it cannot be read; run `fedrun-data shakespeare --data-dir here`",
     ),
     ("dataset=tabular", "dataset.file=data/table.csv cannot be read: no such file"),
     ("dataset=mnist dataset.download=false", "data/MNIST/raw lacks train-images-idx3-ubyte[.gz], "),

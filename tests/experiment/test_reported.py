@@ -37,21 +37,21 @@ def test_the_papers_accuracy_or_what_is_asked_for(default_experiment, client, se
     assert evaluation.reported(option("strategy/client", client), recorded) == expected
 
 
-TUNED_MODELS = "not that of the models that clients have tuned, which"
+OF_TUNED = "that of the models that clients have tuned; set"
 TUNING, SHARE = "evaluation.tuning_epochs=5", "population.test_share=0.3"
 
 
 @pytest.mark.parametrize(
     ("client", "settings", "tests", "expected"),
     [
-        ("fedbabu", {}, True, f"{TUNED_MODELS} the strategy's paper reports; recorded with {TUNING}"),
-        ("fedbabu", {}, False, f"{TUNED_MODELS} the strategy's paper reports; recorded with {SHARE} {TUNING}"),
+        ("fedbabu", {}, True, f"the strategy's paper reports {OF_TUNED} {TUNING} to record it"),
+        ("fedbabu", {}, False, f"the strategy's paper reports {OF_TUNED} {SHARE} {TUNING} to record it"),
         ("fedbabu", {"tuning_epochs": 5}, True, ""),
         ("fedbabu", {"tuning_steps": 1}, True, ""),
         ("fedbabu", {"model": "own"}, True, ""),
-        ("sgd", {"model": "tuned"}, True, f"{TUNED_MODELS} evaluation.model=tuned asks for; recorded with {TUNING}"),
+        ("sgd", {"model": "tuned"}, True, f"evaluation.model=tuned asks for {OF_TUNED} {TUNING} to record it"),
         ("fedper", {"model": "global"}, False,
-         f"not that of the global model, which evaluation.model=global asks for; recorded with {SHARE}"),
+         f"evaluation.model=global asks for that of the global model; set {SHARE} to record it"),
         ("fedper", {"model": "global"}, True, ""),
         ("sgd", {"model": "global"}, False, ""),
         ("fedper", {}, False, ""),  # clients' own models on the pooled samples

@@ -84,6 +84,11 @@ def test_a_key_that_noised_training_does_not_use() -> None:
         (("strategy=solo",), "each client's own model on 355 pooled test samples; means over clients"),
         (("strategy=ifca",), "the summed logits of all models on 355 pooled test samples"),
         (
+            ("strategy=fedconcat", "rounds=10", "strategy.post_training.rounds=4"),
+            "the summed logits of all models, in the second phase (rounds 7 to 10) the concatenated model, "
+            "on 355 pooled test samples",
+        ),
+        (
             ("strategy=ifca", "population.test_share=0.3"),
             "the model of each client's cluster on the client's own test samples",
         ),
@@ -99,6 +104,6 @@ def test_validation_samples_are_named() -> None:
 
 def test_a_papers_accuracy_that_is_not_recorded() -> None:
     babu = ("strategy=fedbabu", "population.test_share=0.3")
-    assert decided(*babu)["accuracy"].endswith("; recorded with evaluation.tuning_epochs=5")
+    assert decided(*babu)["accuracy"].endswith("; set evaluation.tuning_epochs=5 to record it")
     assert "accuracy" not in decided(*babu, "evaluation.tuning_epochs=5")
     assert "accuracy" not in decided("strategy=ifca", "evaluation.model=tuned")  # clusters cannot be tuned

@@ -458,12 +458,13 @@ def test_a_resumed_run_computes_only_what_is_missing(ran: Folder, tmp_path: Path
 
 
 def test_the_log_says_that_a_run_was_resumed(ran: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "fedrun")  # as the command does
     interrupted(ran, tmp_path, "rounds=4")
     log = (ran("rounds=4") / "run.log").read_text()
     first, second = log.split("INFO fedrun.runs.run: overrides: ")[1:]
     assert "resumed" not in first
     assert "resumed   after round 2 of 4\n" in second
+    assert "machine   1 process " in second
+    assert "machine" not in caplog.text and logging.getLogger("fedrun").propagate
 
 
 @pytest.mark.parametrize("strategy", ["scaffold", pytest.param("turbosvm", marks=pytest.mark.slow)])

@@ -46,8 +46,8 @@ class ImageFolder(ImageFiles):
         for split in ("train", "test"):
             if not (source / split).is_dir():
                 raise InputError(
-                    f"{source / split} is not a folder that can be read; {source} needs train and test with one folder "
-                    "of images per class each, or one folder per class and dataset.test_share=0.2, say"
+                    f"{source / split}: no such folder, or it cannot be read; allowed: train and test in {source}, "
+                    "each with one folder of images per class; or one folder per class, and dataset.test_share=0.2"
                 )
         folders, test_folders = class_folders(source / "train"), class_folders(source / "test")
         names = self._checked(folders, source / "train")

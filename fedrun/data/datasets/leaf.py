@@ -211,7 +211,7 @@ class LeafDataset(DatasetConfig):
         if not folders and os.path.isdir(self.folder / UNSPLIT):
             folders = {"train": self.folder / UNSPLIT}
         if "train" not in folders:
-            raise InputError(f"{self.folder / 'train'} is not a folder that can be read: {self._remedy()}")
+            raise InputError(f"{self.folder / 'train'}: no such folder, or it cannot be read; {self._remedy()}")
         formats = {source.suffix: source for source in self.sources()}
         files = {
             split: sorted(path for path in folder.iterdir() if path.suffix in formats and path.name[0] != ".")

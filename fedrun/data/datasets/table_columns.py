@@ -141,17 +141,17 @@ class ColumnKeys:
                 yield f"dataset.{key}: which of {' and '.join(columns)}? allowed: one of them, or null"
         gaps = _gaps(inputs)
         described = (f"{name}{_first_text(inputs, name)}" for name in others)
-        unusable = [f"columns without numbers among the inputs: {', '.join(described)}"] if others else []
+        unusable = [f"inputs that are not numbers: {', '.join(described)}"] if others else []
         if gaps:
             incomplete = (
                 f"{name} (row {first}{f' and {more} more' if more else ''})" for name, (first, more) in gaps.items()
             )
-            unusable.append(f"columns without a finite number in some rows: {', '.join(incomplete)}")
+            unusable.append(f"inputs without a finite number in some rows: {', '.join(incomplete)}")
         if unusable:
             drop = ",".join([*self.drop, *others, *gaps])
-            allowed = [f"dataset.drop=[{drop}] leaves out what has no role", "or numbers"]
+            allowed = [f"dataset.drop=[{drop}] (not used)", "or numbers"]
             if texts := [name for name in others if self.client == AUTO and not clients and textual(inputs, name)]:
-                allowed.insert(0, f"dataset.client={' or '.join(texts)} makes its values the clients")
+                allowed.insert(0, f"dataset.client={' or '.join(texts)} (its values are the clients)")
             yield f"{'; '.join(unusable)}; allowed: {', '.join(allowed)}"
 
     def _unusable_targets(self, table: pyarrow.Table, targets: Sequence[str]) -> Iterator[str]:

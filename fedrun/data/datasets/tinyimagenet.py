@@ -52,7 +52,7 @@ class TinyImageNet(ColourImages):
         for folder in (source / "train", source / "val" / "images"):
             if not folder.is_dir():
                 raise InputError(
-                    f"{folder} is not a folder that can be read: run `fedrun-data tinyimagenet --data-dir "
+                    f"{folder}: no such folder, or it cannot be read; run `fedrun-data tinyimagenet --data-dir "
                     f"{self.data_dir}`, or unpack {ADDRESS} in {source.parent}"
                 )
         folders = class_folders(source / "train")

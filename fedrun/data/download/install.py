@@ -97,8 +97,8 @@ def manual_steps(name: str, dataset: DatasetFiles, data_dir: Path) -> str:
     """Which files to put where, without a connection."""
     return (
         f"without a connection, put the files {', '.join(str(data_dir / pattern) for pattern in dataset.required)} "
-        f"there yourself, or run fedrun-data {name} --data-dir {data_dir} --from FOLDER, a folder that has them as "
-        "published or in that layout"
+        f"there yourself, or download what is published elsewhere and run fedrun-data {name} --data-dir {data_dir} "
+        "--from FOLDER"
     )
 
 

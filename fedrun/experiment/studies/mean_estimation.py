@@ -95,8 +95,8 @@ def plot(rows: list[tuple[int, float, float, float]], path: Path) -> None:
             axes.plot([row[1] for row in selected], [row[column] for row in selected], style, label=name, markersize=4)
         axes.set_title(f"{count} clients")
         axes.set_xlabel("heterogeneity γ/ν")
-        axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
+    figure.axes[0].set_ylim(bottom=0)  # of all panels, after the last one: it ends autoscaling
     figure.axes[0].set_ylabel("GM-Appeal")
     figure.axes[0].legend(frameon=False)
     with atomic_write(path) as file:

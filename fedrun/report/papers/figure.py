@@ -144,9 +144,17 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
         for metric in figure.metrics
     }
     data, seeds = sorted({run.dataset for run in used}), sorted({run.seed for run in used})
-    caption = f"scale {scale}; data {', '.join(data)}; seeds {', '.join(map(str, seeds))}"
+    stand_ins = " with stand-ins for the paper's data or model" * (has_table(figure) and has_stand_ins(figure, scale))
+    caption = f"scale {scale}{stand_ins}; data {', '.join(data)}; seeds {', '.join(map(str, seeds))}"
     plot_panels(drawn, path, figure.against, f"{figure.title}\n{caption}")
     return figure.open
+
+
+def has_stand_ins(figure: Figure, scale: Scale | None) -> bool:
+    """Whether some of the figure's lines have substitutes for what the table's coordinates name."""
+    reading = load_table(figure.experiment)
+    shown = (cell for cell in reading.cells() if figure.holds(cell.coordinates))
+    return scale is not None and any(reading.substitutes(cell, scale) for cell in shown)
 
 
 def has_table(figure: Figure) -> bool:

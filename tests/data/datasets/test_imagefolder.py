@@ -154,8 +154,8 @@ def cut(folder: Path) -> None:
 
 
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
-    (shutil.rmtree, "/train is not a folder that can be read; "),
-    (lambda folder: shutil.rmtree(folder / "test"), "/test is not a folder that can be read; "),
+    (shutil.rmtree, "/train: no such folder, or it cannot be read; "),
+    (lambda folder: shutil.rmtree(folder / "test"), "/test: no such folder, or it cannot be read; "),
     (lambda folder: shutil.rmtree(folder / "train/dog"), "/train has 1 class folders; allowed: at least 2"),
     (lambda folder: (folder / "train/eel").mkdir(), "/train has 3 class folders; set dataset.classes=3"),
     (lambda folder: paint(folder / "test/eel/a.png", 1), "/test has the class 'eel', which is not in "),

@@ -118,21 +118,21 @@ def test_rows_may_belong_to_nobody(tmp_path: Path) -> None:
         (TABLE.replace("x,5,1", "x,5,cat"), "row 1 has label '0'; labels are integers from 0 to 2"),
         (
             TABLE.replace("x,5,1", "x,,1").replace("y,7", "y,"),
-            "columns without a finite number in some rows: a (row 3 and 1 more); allowed: dataset.drop=[a] leaves out",
+            "inputs without a finite number in some rows: a (row 3 and 1 more); allowed: dataset.drop=[a] (not used)",
         ),
-        (TABLE.replace("x,5,1", "x,inf,1"), "columns without a finite number in some rows: a (row 3); allowed: "),
+        (TABLE.replace("x,5,1", "x,inf,1"), "inputs without a finite number in some rows: a (row 3); allowed: "),
         (
             TABLE.replace("x,5,1", "x,,1").replace("10,", "ten,"),
-            "columns without numbers among the inputs: b; columns without a finite number in some rows: a (row 3); "
-            "allowed: dataset.drop=[b,a] leaves out what has no role, or numbers",
+            "inputs that are not numbers: b; inputs without a finite number in some rows: a (row 3); "
+            "allowed: dataset.drop=[b,a] (not used), or numbers",
         ),
         (
             TABLE.replace("x,5,1", "x,five,1"),
-            "columns without numbers among the inputs: a (row 3: 'five'); allowed: dataset.drop=[a] leaves out",
+            "inputs that are not numbers: a (row 3: 'five'); allowed: dataset.drop=[a] (not used)",
         ),
         (
             TABLE.replace("x,5,1", "x,?,1").replace("y,7", "y,?"),
-            "columns without numbers among the inputs: a (row 3: '?', and 1 more); allowed: ",
+            "inputs that are not numbers: a (row 3: '?', and 1 more); allowed: ",
         ),
         (TABLE.replace("y,7", ",7").replace("x", "1").replace("y", "2"), "row 4 has client ''"),
         (TABLE.replace("10,test", "10,valid"), "row 2 has part 'valid'; allowed: train, test"),
@@ -273,8 +273,8 @@ def test_one_message_lists_all_that_cannot_be_decided(tmp_path: Path) -> None:
     assert str(refusal.value) == (
         f"{path}: dataset.split: there is no column 'part'; "
         "dataset.label: which column is predicted, perhaps city or ward? No single one is named label or target or "
-        "class or y; columns without numbers among the inputs: city, ward; allowed: dataset.client=city or ward makes "
-        "its values the clients, dataset.drop=[city,ward] leaves out what has no role, or numbers. "
+        "class or y; inputs that are not numbers: city, ward; allowed: dataset.client=city or ward "
+        "(its values are the clients), dataset.drop=[city,ward] (not used), or numbers. "
         "Its columns: age, city, outcome, ward"
     )
     spec = inferred(path, label="outcome", client="ward", drop=("city",)).spec
@@ -291,8 +291,8 @@ def test_the_only_column_of_texts_may_be_predicted(tmp_path: Path) -> None:
         _ = inferred(path).spec
     assert str(refusal.value) == (
         f"{path}: dataset.label: which column is predicted, perhaps outcome? No single one is named label or target or "
-        "class or y; columns without numbers among the inputs: since; allowed: dataset.drop=[since] leaves out what "
-        "has no role, or numbers. Its columns: age, since, outcome"
+        "class or y; inputs that are not numbers: since; allowed: dataset.drop=[since] (not used), "
+        "or numbers. Its columns: age, since, outcome"
     )
     dataset = inferred(path, label="outcome", drop=("since",), test_share=None).load()
     assert dataset.note == "predicts outcome (no=0, yes=1) from 1 column (age); clients: none; split: none"
@@ -311,12 +311,16 @@ def test_a_misspelt_target_is_no_reason_to_drop_the_right_one(tmp_path: Path, na
 def test_a_column_of_texts_may_name_the_clients(tmp_path: Path) -> None:
     path = write(tmp_path, "a,hospital,label\n1,x,0\n2,y,1\n")
     complaint = (
-        "table.csv: columns without numbers among the inputs: hospital; allowed: dataset.client=hospital makes its "
-        "values the clients, dataset.drop=[hospital] leaves out what has no role, or numbers. Its columns: a, "
+        "table.csv: inputs that are not numbers: hospital; allowed: dataset.client=hospital (its values "
+        "are the clients), dataset.drop=[hospital] (not used), or numbers. Its columns: a, "
     )
     refused(inferred(path), tmp_path, complaint)
     assert inferred(path, client="hospital").load().users is not None
-    refused(inferred(path, client=None), tmp_path, "inputs: hospital; allowed: dataset.drop=[hospital] leaves out")
+    refused(
+        inferred(path, client=None),
+        tmp_path,
+        "inputs that are not numbers: hospital; allowed: dataset.drop=[hospital] (not",
+    )
 
 
 def test_several_columns_for_one_role_are_refused(tmp_path: Path) -> None:
@@ -401,9 +405,9 @@ def test_consecutive_integers_are_row_numbers(tmp_path: Path, name: str) -> None
         first, second, third = values
         path.write_text(f"{name},y,a\n{first},0,5\n{second},1,6\n{third},1,7\n".replace(" ", ""))
         if values.isalpha():
-            refused(inferred(path), tmp_path, f"columns without numbers among the inputs: {name}")
+            refused(inferred(path), tmp_path, f"inputs that are not numbers: {name}")
         elif " " in values:
-            refused(inferred(path), tmp_path, f"columns without a finite number in some rows: {name} (row 2)")
+            refused(inferred(path), tmp_path, f"inputs without a finite number in some rows: {name} (row 2)")
         else:
             assert inferred(path).spec.input_shape == (2,)
     assert inferred(write(tmp_path, f"{name},a\n0,5\n1,6\n"), label=name, test_share=None).spec.classes == 2

@@ -82,7 +82,7 @@ def test_wrong_columns(tmp_path: Path, option: str, labels: str, message: str) -
 
 def test_texts_cannot_be_predicted_as_numbers(tmp_path: Path) -> None:
     message = (
-        r"dataset.labels: which column is predicted\? .*; columns without numbers among the inputs: price; allowed: "
+        r"dataset.labels: which column is predicted\? .*; inputs that are not numbers: price; allowed: "
         r"dataset.drop=\[price\]"
     )
     with pytest.raises(InputError, match=message):

@@ -57,9 +57,12 @@ def annotations(change: Callable[[list[str]], list[str]]) -> Callable[[Path], ob
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (
         lambda source: (source / "train").rename(source / "other"),
-        "train is not a folder that can be read: run `fedrun-data tinyimagenet --",
+        "train: no such folder, or it cannot be read; run `fedrun-data tinyimagenet --",
     ),
-    (lambda source: (source / "val/images").rename(source / "other"), "val/images is not a folder that can be read: "),
+    (
+        lambda source: (source / "val/images").rename(source / "other"),
+        "val/images: no such folder, or it cannot be read; ",
+    ),
     (
         lambda source: (source / f"train/{NAMES[7]}").rename(source / "other"),
         "train has 199 class folders instead of 200",

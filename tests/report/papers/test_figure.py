@@ -7,7 +7,16 @@ import pytest
 from fedrun.config.composed import compose
 from fedrun.config.options import options
 from fedrun.report.papers.cell_jobs import cell_configs
-from fedrun.report.papers.figure import draw_figure, figures, grouped, has_table, load, of_experiment, of_table
+from fedrun.report.papers.figure import (
+    draw_figure,
+    figures,
+    grouped,
+    has_stand_ins,
+    has_table,
+    load,
+    of_experiment,
+    of_table,
+)
 from fedrun.report.papers.table_reading import load as load_table
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves
@@ -62,6 +71,7 @@ def test_a_figure_from_a_tables_runs(folders, tmp_path):
         "E 1": ["fedavg", "moon"],
         "E 2": ["fedavg", "moon"],
     }
+    assert [has_stand_ins(load("turbosvm/figure5"), scale) for scale in ("smoke", "full", None)] == [True, False, False]
     picture = tmp_path / "figure.png"
     assert "not known" in draw_figure("turbosvm/figure5", "smoke", runs, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
