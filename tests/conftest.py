@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -28,6 +30,9 @@ SIZES = (3, 12, 8, 5, 20, 12)
 # The commands that tests start must receive what a shell's background or nohup lets this process ignore.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# They must run this checkout, also if another one is installed.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.getenv("PYTHONPATH")])])
 
 Build = Callable[[Spec], torch.nn.Sequential]
 MakeExperiment = Callable[..., Experiment]

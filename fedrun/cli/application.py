@@ -1,25 +1,21 @@
-"""The command line of ``fedrun``: compose, check, run, exit status (see :mod:`fedrun.cli.main`)."""
+"""The command line of ``fedrun``: answer a question, start a run, or start Hydra (see :mod:`fedrun.cli.main`)."""
 
 from __future__ import annotations
 
-import logging
-import math
 import os
 import sys
-import traceback
 from argparse import Namespace
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from io import TextIOWrapper
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrun.cli.entrypoint import OneLineParser, reject
-from fedrun.config.overrides import reject_contradiction, with_implied, without_implied
-from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, StoppedError, join, launched
+from fedrun.cli.single_run import composition_failed, failed, single_run
+from fedrun.config.overrides import reject_contradiction, with_implied
+from fedrun.execution.ranks import SINGLE_PROCESS, launched
 from fedrun.system.closed_output import ignore_closed_output
-from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, defects, expected_error, one_line
+from fedrun.system.errors import Defect, InputError, defects
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import stop_behind
 from fedrun.system.version import __version__
@@ -28,11 +24,6 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from fedrun.config.composed import Composed
-    from fedrun.data.federation import Federation
-    from fedrun.experiment.experiment import Experiment
-    from fedrun.experiment.studies.base import Study
-
-FAILED = 1
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -148,8 +139,8 @@ def _guarded(arguments: Sequence[str]) -> int:
         from fedrun.config.composed import compose_plainly
 
         has_options = any(argument.startswith("-") for argument in arguments)
-        if not has_options and (run := compose_plainly(arguments, single_run=True)) is not None:
-            _single_job(run)
+        if not has_options and (composed := compose_plainly(arguments, single_run=True)) is not None:
+            single_run(composed)
             return 0
         import hydra
 
@@ -172,37 +163,10 @@ def _guarded(arguments: Sequence[str]) -> int:
         return 0
     except Defect:
         raise
-    except Exception as error:  # shown in full by `_failed` if it was not expected
+    except Exception as error:  # shown in full by `failed` if it was not expected
         if isinstance(error, InputError) and stop_behind(error) is None:
-            return _composition_failed(str(error))
-        return _failed(SINGLE_PROCESS, error)
-
-
-def _composition_failed(line: str) -> int:
-    """Report once for all processes that the configuration could not be composed; return the exit status."""
-    ranks = SINGLE_PROCESS
-    try:
-        ranks = _ranks()
-        with ranks.raise_on_all():
-            raise InputError(line)
-    except (InputError, RunError) as error:
-        return _ended(ranks, error)
-
-
-def _ranks() -> Ranks:
-    """The processes that torchrun has started, or this one."""
-    return join() if launched() else SINGLE_PROCESS
-
-
-def _ended(ranks: Ranks, error: InputError | RunError) -> int:
-    """Report once for all processes why the run ends; return the exit status."""
-    if ranks.is_leader:
-        print(f"fedrun: {error}", file=sys.stderr, flush=True)
-    if ranks.leave(str(error), isinstance(error, RankLostError)):
-        print(f"fedrun: {error}", file=sys.stderr, flush=True)
-    if isinstance(error, StoppedError):
-        return error.status
-    return BAD_INPUT if isinstance(error, InputError) else FAILED
+            return composition_failed(str(error))
+        return failed(SINGLE_PROCESS, error)
 
 
 def job(config: DictConfig) -> float | None:
@@ -212,187 +176,28 @@ def job(config: DictConfig) -> float | None:
 
     with defects():
         if HydraConfig.get().mode == RunMode.MULTIRUN:
-            return _sweep_job(config)
+            from fedrun.cli.sweep_job import sweep_job
+
+            return sweep_job(config)
         try:
             composed = _composed(config)
         except InputError as error:
-            sys.exit(_composition_failed(str(error)))
-        _single_job(composed)
+            sys.exit(composition_failed(str(error)))
+        single_run(composed)
         return None
 
 
-def _single_job(composed: Composed) -> None:
-    """A single run: it ends with its result table, or ends the process with an exit status."""
-    from fedrun.experiment.experiment import build_experiment
-
-    ranks = SINGLE_PROCESS
-    try:
-        ranks = _ranks()
-        with ranks.raise_on_all():
-            experiment = build_experiment(composed)
-            if experiment.study is not None and launched():
-                raise InputError("a study is computed by one process; start it without torchrun")
-        if experiment.study is not None:
-            print(_run_study(experiment.study, experiment.folder, experiment.seed))
-            return
-        from fedrun.runs.division import divide  # loads modules that rejected configurations do not need
-
-        processes, federation = (1, None) if launched() else divide(experiment)
-    except Exception as error:  # shown in full by `_failed` if it was not expected
-        sys.exit(_failed(ranks, error))
-    work = partial(_run_part, experiment, federation)
-    if status := work(ranks) if processes == 1 else in_processes(processes, work):
-        sys.exit(status)
-
-
-def in_processes(count: int, work: Callable[[Ranks], int]) -> int:
-    """Compute a run in several processes forked from this one; return the exit status of this one."""
-    from fedrun.execution.forked_ranks import started
-
-    try:
-        with started(count, work) as leader:
-            return work(leader)
-    except RunError as error:  # the others cannot be reached
-        return _ended(SINGLE_PROCESS, error)
-
-
-def _run_part(experiment: Experiment, federation: Federation | None, ranks: Ranks) -> int:
-    """One process's part of a run; its exit status."""
-    from rich.console import Console
-
-    from fedrun.experiment.tracking import Tracking
-    from fedrun.report.sweep_table import show
-    from fedrun.runs.display.result_table import result_table
-    from fedrun.runs.folder import finished
-    from fedrun.runs.run import run
-
-    try:
-        if not ranks.is_leader:
-            _log_to_screen(logging.CRITICAL)
-            run(experiment, ranks=ranks, federation=federation)
-            ranks.leave()
-            return 0
-        _log_to_screen(logging.INFO)
-        if not experiment.overwrite and finished(experiment.folder):
-            # a tracker that was chosen since then would otherwise stay empty without a word
-            trackers = "" if type(experiment.tracking) is Tracking else "; trackers receive nothing new"
-            print(
-                f"{experiment.record.title}: finished earlier{trackers}; overwrite=true computes it again", flush=True
-            )
-        show(result_table(run(experiment, ranks=ranks, federation=federation)), Console())
-        ranks.leave()
-        return 0
-    except Exception as error:  # shown in full by `_failed` if it was not expected
-        return _failed(ranks, error)
-
-
-def _failed(ranks: Ranks, error: Exception) -> int:
-    """Report why the run ends; return the exit status.
-
-    Raises:
-        Defect: the error was not expected. It is shown in full, unlike errors of the composition.
-        KeyboardInterrupt: a signal has stopped the run, which caused the error.
-    """
-    if (stop := stop_behind(error)) is not None:
-        raise stop from None
-    known = error if isinstance(error, (InputError, RunError)) else expected_error(error)
-    if known is None:
-        raise Defect from error
-    return _ended(ranks, known)
-
-
-def _run_study(study: Study, folder: Path, seed: int) -> str:
-    """Run a study in its folder; return its result as text."""
-    from fedrun.runs.folder import create, require_writable
-    from fedrun.system.writing import writing
-
-    require_writable(folder)
-    create(folder)
-    with writing(folder):
-        return study.run(folder, seed)
-
-
-def _sweep_job(config: DictConfig) -> float:
-    """A run in a sweep. It never raises, but writes its outcome to the sweep's folder, so that the others continue.
-
-    It returns its last score, such as the accuracy, on the validation samples if there are any; NaN if it failed.
-
-    Its lines on the screen begin with its number, because lines of parallel jobs are in any order.
-    """
-    from hydra.core.hydra_config import HydraConfig
-
-    from fedrun.data.evaluation_split import pooled_metric, recorded_split
-    from fedrun.data.tasks.metric_names import recorded_score
-    from fedrun.experiment.experiment import build_experiment
-    from fedrun.runs.display import wording
-    from fedrun.runs.folder import finished
-    from fedrun.runs.run import run
-    from fedrun.sweeps.callback import WITHOUT_VALIDATION, check_job, failed, parallel_jobs, say, searches
-    from fedrun.sweeps.outcome import Outcome
-
-    hydra = HydraConfig.get()
-    overrides = without_implied(hydra.overrides.task)
-    begin, together = f"== {hydra.job.num}: ", parallel_jobs(hydra.launcher)
-    _log_to_screen(logging.WARNING, begin)
-    try:
-        experiment = build_experiment(_composed(config))
-        check_job(experiment)
-        if searches(hydra.sweeper) and experiment.validation.evaluation_split == "test":
-            raise InputError(WITHOUT_VALIDATION)
-        earlier = not experiment.overwrite and finished(experiment.folder) is not None
-        say(f"{begin}{' '.join(overrides) or 'the defaults'}{': finished earlier' if earlier else ''}", sys.stdout)
-        summary = run(experiment, parallel_jobs=together)
-        final = summary["final"]
-        score = recorded_score(final)
-        last = pooled_metric(final, score)
-        value, rounds = wording.value(score, last), wording.counted(summary["rounds"], "round")
-        say(f"{begin}{recorded_split(final)} {wording.name(score)} {value} after {rounds}", sys.stdout)
-        Outcome(overrides, summary, None, earlier).save(hydra.runtime.output_dir)
-        return math.nan if last is None else float(last)
-    except (InputError, RunError) as error:
-        failure = str(error)
-    except Exception as error:  # a defect in one job is shown in full, and must not end the others
-        if (stop := stop_behind(error)) is not None:
-            raise stop from None
-        known = expected_error(error)
-        failure = one_line(str(known or f"{type(error).__name__}: {error}"))
-        if known is None:
-            traceback.print_exc()
-    failed(hydra.job.num, hydra.runtime.output_dir, overrides, failure)
-    return math.nan
-
-
 def _composed(config: DictConfig) -> Composed:
-    """The configuration that Hydra composed for a job.
+    """The configuration that Hydra composed for a single run.
 
     Raises:
-        InputError: it cannot be used, or a single run has a scale.
+        InputError: it cannot be used, or has a scale.
     """
     from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
 
     from fedrun.config.composed import Composed
 
-    hydra = HydraConfig.get()
-    composed = Composed.of(config, hydra)
-    if hydra.mode == RunMode.MULTIRUN:
-        return replace(composed, sweep=Path(hydra.sweep.dir).name)
+    composed = Composed.of(config, HydraConfig.get())
     if (scale := composed.config["scale"]) != "full":
         raise InputError(f"scale={scale}: allowed in sweeps, such as those of experiments, and not in a single run")
     return composed
-
-
-class OneLine(logging.Formatter):
-    """Formats every message as one line, also warnings of other libraries."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
-        return one_line(super().formatMessage(record))
-
-
-def _log_to_screen(level: int, begin: str = "") -> None:
-    """Show fedrun's messages, and all packages' warnings, as plain lines, at this level and above."""
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setLevel(level)
-    handler.setFormatter(OneLine(f"{begin}%(message)s"))
-    logging.basicConfig(handlers=[handler], force=True)
-    logging.getLogger("fedrun").setLevel(logging.DEBUG)  # for the run's log file

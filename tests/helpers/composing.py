@@ -9,7 +9,12 @@ from hydra.core.plugins import Plugins
 from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
 
-for name in ("fedrun.cli.application", "fedrun.config.composition_errors", "fedrun.sweeps.callback"):
+for name in (
+    "fedrun.cli.application",
+    "fedrun.cli.sweep_job",
+    "fedrun.config.composition_errors",
+    "fedrun.sweeps.callback",
+):
     import_module(name)
 Plugins.instance()  # looks through all modules of Hydra's plugins
 build_experiment(compose())

@@ -1,0 +1,70 @@
+"""One run of a sweep."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedrun.cli.screen_log import log_to_screen
+from fedrun.config.overrides import without_implied
+from fedrun.system.errors import InputError, RunError, expected_error, one_line
+from fedrun.system.signals import stop_behind
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def sweep_job(config: DictConfig) -> float:
+    """A run in a sweep. It never raises, but writes its outcome to the sweep's folder, so that the others continue.
+
+    It returns its last score, such as the accuracy, on the validation samples if there are any; NaN if it failed.
+
+    Its lines on the screen begin with its number, because lines of parallel jobs are in any order.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    from fedrun.config.composed import Composed
+    from fedrun.data.evaluation_split import pooled_metric, recorded_split
+    from fedrun.data.tasks.metric_names import recorded_score
+    from fedrun.experiment.experiment import build_experiment
+    from fedrun.runs.display import wording
+    from fedrun.runs.folder import finished
+    from fedrun.runs.run import run
+    from fedrun.sweeps.callback import WITHOUT_VALIDATION, check_job, failed, parallel_jobs, say, searches
+    from fedrun.sweeps.outcome import Outcome
+
+    hydra = HydraConfig.get()
+    overrides = without_implied(hydra.overrides.task)
+    begin, together = f"== {hydra.job.num}: ", parallel_jobs(hydra.launcher)
+    log_to_screen(logging.WARNING, begin)
+    try:
+        experiment = build_experiment(replace(Composed.of(config, hydra), sweep=Path(hydra.sweep.dir).name))
+        check_job(experiment)
+        if searches(hydra.sweeper) and experiment.validation.evaluation_split == "test":
+            raise InputError(WITHOUT_VALIDATION)
+        earlier = not experiment.overwrite and finished(experiment.folder) is not None
+        say(f"{begin}{' '.join(overrides) or 'the defaults'}{': finished earlier' if earlier else ''}", sys.stdout)
+        summary = run(experiment, parallel_jobs=together)
+        final = summary["final"]
+        score = recorded_score(final)
+        last = pooled_metric(final, score)
+        value, rounds = wording.value(score, last), wording.counted(summary["rounds"], "round")
+        say(f"{begin}{recorded_split(final)} {wording.name(score)} {value} after {rounds}", sys.stdout)
+        Outcome(overrides, summary, None, earlier).save(hydra.runtime.output_dir)
+        return math.nan if last is None else float(last)
+    except (InputError, RunError) as error:
+        failure = str(error)
+    except Exception as error:  # a defect in one job is shown in full, and must not end the others
+        if (stop := stop_behind(error)) is not None:
+            raise stop from None
+        known = expected_error(error)
+        failure = one_line(str(known or f"{type(error).__name__}: {error}"))
+        if known is None:
+            traceback.print_exc()
+    failed(hydra.job.num, hydra.runtime.output_dir, overrides, failure)
+    return math.nan
