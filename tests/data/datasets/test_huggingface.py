@@ -255,3 +255,21 @@ def test_a_round_of_a_transformer_on_a_saved_folder(reviews: Path) -> None:
     assert metrics["train/loss"] > 0
     assert simulation.test(state)["test/accuracy"] in (0.0, 1.0)
     assert torch.isfinite(state.server.model).all()
+
+
+@pytest.mark.parametrize(
+    ("column", "wrong", "complaint"),
+    [
+        ("text", None, "^dataset.text=text: row 8 has None"),
+        ("label", None, "^dataset.label=label: row 8 has None"),
+        ("who", "", "row 8 has who ''"),
+    ],
+)
+def test_a_row_is_named_by_its_number_in_the_split_it_is_drawn_from(
+    tmp_path: Path, column: str, wrong: str | None, complaint: str
+) -> None:
+    rows: dict[str, list[Any]] = {"text": ["a"] * 20, "label": ["x", "y"] * 10, "who": ["me"] * 20}
+    rows[column][7] = wrong
+    folder = saved(tmp_path / "rows", rows, {"text": ["a"], "label": ["x"], "who": ["me"]})
+    with pytest.raises(InputError, match=complaint):
+        texts(folder, client="who", test=None, test_share=0.3).load()
