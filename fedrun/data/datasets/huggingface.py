@@ -327,7 +327,9 @@ def _parts(config: HuggingFace) -> tuple[Part, Part]:
     except InputError:
         raise
     except Exception as error:  # the library raises errors of many kinds
-        reason = one_line(str(error).strip().partition("\n")[0] or type(error).__name__, 160)
+        unsaid = isinstance(error, datasets.exceptions.DatasetGenerationError)  # it says that an error occurred
+        cause = error.__cause__ if unsaid and error.__cause__ else error
+        reason = one_line(str(cause).strip().partition("\n")[0] or type(cause).__name__, 160)
         if folder.is_dir():
             cure = "allowed: a folder of save_to_disk, or with Parquet, CSV or JSON files"
         else:

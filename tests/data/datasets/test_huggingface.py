@@ -273,3 +273,10 @@ def test_a_row_is_named_by_its_number_in_the_split_it_is_drawn_from(
     folder = saved(tmp_path / "rows", rows, {"text": ["a"], "label": ["x"], "who": ["me"]})
     with pytest.raises(InputError, match=complaint):
         texts(folder, client="who", test=None, test_share=0.3).load()
+
+
+def test_files_that_contradict_each_other_are_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\na,0\nb,1\n")
+    (tmp_path / "test.csv").write_text("text,label\na,good\n")
+    with pytest.raises(InputError, match=r"cannot be loaded \(.*good"):
+        texts(tmp_path).load()
