@@ -27,7 +27,7 @@ class ClientResults:
         preferred_accuracy: test accuracy of the model that the client prefers, float64; None if clients have only the
             global model.
         task: task of the dataset.
-        tests: the number of the client's test samples, int64.
+        tests: the number of the client's test samples that have a weight, int64.
     """
 
     score: torch.Tensor

@@ -23,7 +23,7 @@ from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
-from fedrun.models.inference import ensemble, evaluate, per_holder
+from fedrun.models.inference import ensemble, evaluate, per_holder, weighted_sizes
 from fedrun.strategies.client import is_personal, state_names, trains_global_model
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
@@ -219,9 +219,13 @@ class Evaluator:
 
     def _client_results(self, group: ClientGroup, results: OwnResults) -> ClientResults:
         """The results of a population's clients, compared with their thresholds."""
-        tests = torch.zeros(len(group.train), dtype=torch.int64) if group.test is None else group.test.sizes
-        thresholds = self._thresholds().get(group.name)
-        return ClientResults.of(results, thresholds, self._convention, self._phase.samples.task, tests)
+        thresholds, samples = self._thresholds().get(group.name), self._phase.samples
+        tests = (
+            torch.zeros(len(group.train), dtype=torch.int64)
+            if group.test is None
+            else weighted_sizes(samples, group.test)
+        )
+        return ClientResults.of(results, thresholds, self._convention, samples.task, tests)
 
     def _results_by_kind(self, state: State, group: ClientGroup) -> dict[str, OwnResults]:
         """A population's results of the models that the clients use (under ``""``); if clients have their own models,

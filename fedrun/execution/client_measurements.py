@@ -77,7 +77,8 @@ def training_embeddings(context: ExecutionContext, client: int) -> LabelledEmbed
 def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
     """F_k at the broadcast model as each of the cohort reports it, float64 ``[C, 1]``."""
     if context.client.steps_before_loss:
-        losses = torch.stack([_loss_after_steps(context, job, client) for client in job.cohort.tolist()])
+        after_steps = [_loss_after_steps(context, job, client) for client in job.cohort.tolist()]
+        losses = torch.tensor(after_steps, dtype=torch.float64)
     else:
         context.network.load(job.received[MODEL])
         parts = [context.clients[client] for client in job.cohort.tolist()]
@@ -90,11 +91,11 @@ def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
     return losses[:, None].to(context.network.vector.device)
 
 
-def _loss_after_steps(context: ExecutionContext, job: CohortJob, client: int) -> torch.Tensor:
-    """F_k after the client has adapted the broadcast model by some steps of SGD, a float64 scalar."""
+def _loss_after_steps(context: ExecutionContext, job: CohortJob, client: int) -> float:
+    """F_k after the client has adapted the broadcast model by some steps of SGD."""
     local, seed = _before_loss(context), address(context.seed, "tuning")
     train_client(context, SGD(), local, client, job.round, seed, job.received[MODEL], {})
-    return context.results(context.network.vector, client).losses.double().mean()
+    return context.results(context.network.vector, client).mean_loss
 
 
 def _before_loss(context: ExecutionContext) -> LocalTraining:

@@ -111,7 +111,7 @@ def _results(
 
 
 def per_holder(results: SampleResults, clients: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean loss and score of each holder, float64 ``[holders]``, NaN for one without samples.
+    """Mean loss and score of each holder, float64 ``[holders]``, NaN for one whose samples have no weight.
 
     ``results`` must be those of ``clients.samples``, in that order.
     """
@@ -122,3 +122,15 @@ def per_holder(results: SampleResults, clients: ClientIndices) -> tuple[torch.Te
     losses = zeros.index_add(0, holder, results.losses.double() * weights)
     scores = zeros.index_add(0, holder, results.scores * weights)
     return losses / totals, scores / totals
+
+
+def weighted_sizes(samples: Samples, clients: ClientIndices) -> torch.Tensor:
+    """The number of each holder's samples that have a weight (:meth:`fedrun.data.tasks.base.Task.weights`), int64
+    ``[holders]``. A text has none if no symbol of it is predicted.
+    """
+    indices = clients.samples.to(samples.targets.device)
+    weights = samples.task.weights(samples.targets.index_select(0, indices))
+    if weights is None:
+        return clients.sizes
+    holder = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
+    return torch.bincount(holder[weights.cpu() > 0], minlength=len(clients))

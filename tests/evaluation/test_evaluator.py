@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from dataclasses import replace
 
 import pyarrow.parquet
 import pytest
 import torch
+from torch import nn
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
+from fedrun.data.datasets.base import Spec, Symbols
 from fedrun.data.population import Population
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.data.tasks.regression import Regression
+from fedrun.data.tasks.symbols import IGNORED, LanguageModelling
 from fedrun.evaluation import evaluator
 from fedrun.evaluation.client_results import ClientResults
 from fedrun.experiment.appeal.base import OwnResults, Thresholds
@@ -25,6 +29,7 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.server import ServerState
 from fedrun.system.randomness import address, generator
 
+from ..conftest import small_images
 from ..helpers.appeal import TESTED, constant, warmup
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.small_networks import NETWORKS, after, measured, mlp, network_of
@@ -117,6 +122,35 @@ def test_a_model_that_has_diverged_counts_without_thresholds():
     found = ClientResults.of(results, None, "test", CLASSIFICATION, torch.tensor([1, 1, 0])).metrics()
     assert found["loss_mean"] == float("inf")
     assert (found["accuracy_mean"], found["untested"]) == (0.5, 1.0)
+
+
+def symbols(spec):
+    return nn.Sequential(OrderedDict(encoder=nn.Embedding(3, 4), head=nn.Linear(4, spec.classes)))
+
+
+def test_a_client_whose_test_texts_predict_nothing_is_untested(make_experiment, tmp_path):
+    """Two of three clients have texts of one symbol, which have no next one. Their losses are not those of a diverged
+    model.
+    """
+    inputs = torch.arange(60).remainder(3).view(20, 3).to(torch.uint8)
+    targets = inputs.roll(-1, 1).to(torch.int64)
+    population = replace(TESTED, unseen_clients=0)
+    images = make_experiment(sizes=(4, 4, 4), dataset=small_images(12, 8), network=mlp, population=population)
+    divided = Simulation(images).federation
+    for client in (0, 1):
+        targets[torch.cat([divided.train[client], divided.client_test[client]])] = IGNORED
+    spec = Spec((3,), 3, vocabulary=3, task=LanguageModelling())
+    dataset = replace(small_images(12, 8), spec=spec, encoding=Symbols(), inputs=inputs, targets=targets)
+    made = make_experiment(sizes=(4, 4, 4), dataset=dataset, network=symbols, population=population, targets=())
+    simulation = Simulation(made)
+    state = simulation.initial()
+    metrics, results = simulation.test(state), simulation.evaluator(state).clients(state)["clients"]
+    tests = simulation.federation.client_test
+    assert results.tests.tolist() == [0, 0, len(tests[2])]
+    assert metrics["clients/untested"] == 2
+    assert metrics["clients/loss_mean"] == pytest.approx(results.loss[2].item())
+    assert metrics["clients/token_accuracy_mean"] == results.score[2].item()
+    assert [row["loss"] for row in rows_of(simulation, state, tmp_path)[:2]] == [None, None]
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -10,14 +10,20 @@ import pytest
 import torch
 from torch import nn
 
+from fedrun.config.build import option
 from fedrun.data.datasets.base import Dataset, Spec, Symbols
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.multi_label import MultiLabel
 from fedrun.data.tasks.regression import Regression
 from fedrun.data.tasks.symbols import IGNORED, LanguageModelling
+from fedrun.execution.client_measurements import initial_losses
+from fedrun.execution.context import CohortJob
 from fedrun.execution.in_process import InProcess
 from fedrun.execution.vectorized import Vectorized
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client_state import NO_STATE
+from fedrun.strategies.clustering.base import ClusteringRound, Measure
+from fedrun.strategies.vectors import MODEL
 
 from ..conftest import SIZES, MakeExperiment, first_executor, small_images
 
@@ -120,3 +126,49 @@ def test_one_client_descends_the_batch_loss(make_experiment: MakeExperiment, cas
         parameter.data.copy_(value)
     state, _ = simulation.advance(state)
     assert torch.allclose(state.server.model, expected, atol=1e-6)
+
+
+def text_simulation(make_experiment: MakeExperiment) -> Simulation:
+    data, task, outputs, network = CASES["language"]
+    return Simulation(make_experiment(dataset=data(task, outputs), network=network, targets=()))
+
+
+def loss_of_symbols(simulation: Simulation, model: torch.Tensor, client: int) -> float:
+    """The mean over all symbols of a client's training texts by PyTorch's own function, whatever the texts' lengths."""
+    own = simulation.federation.train[client]
+    simulation.network.load(model)
+    with torch.no_grad():
+        outputs = simulation.network.network.eval()(simulation.dataset.inputs[own].long())
+    return naive_loss(LanguageModelling(), outputs, simulation.dataset.targets[own]).item()
+
+
+def test_ifca_chooses_by_the_loss_of_all_symbols(make_experiment: MakeExperiment) -> None:
+    simulation = text_simulation(make_experiment)
+    context, draw = first_executor(simulation).context, torch.Generator().manual_seed(0)
+    cohort, unassigned = torch.arange(6), torch.zeros(6, 2, dtype=torch.float64)
+    by_text = 0
+
+    def query(clients: torch.Tensor, question: Measure) -> torch.Tensor:
+        return torch.stack([question(client) for client in clients.tolist()])
+
+    for _ in range(20):
+        models = [torch.randn(simulation.network.layout.size, generator=draw) for _ in range(2)]
+        round = ClusteringRound(0, cohort, models, unassigned, NO_STATE, query)
+        found = option("strategy/clustering", "ifca", clusters=2).assign(context, round).membership.argmax(1).tolist()
+        losses = [[loss_of_symbols(simulation, model, client) for model in models] for client in range(6)]
+        assert found == [int(second < first) for first, second in losses]
+        texts = [[context.results(model, client).losses.mean() for model in models] for client in range(6)]
+        by_text += sum(choice != int(second < first) for choice, (first, second) in zip(found, texts, strict=True))
+    assert by_text  # long texts count more than short ones
+
+
+def test_maxfls_clients_report_the_loss_of_all_symbols(make_experiment: MakeExperiment) -> None:
+    """Before and after local tuning, here with steps of almost no length."""
+    simulation = text_simulation(make_experiment)
+    context, state = first_executor(simulation).context, simulation.initial()
+    job = CohortJob(torch.arange(6), 0, {MODEL: state.server.model}, state.client_states)
+    expected = [loss_of_symbols(simulation, state.server.model, client) for client in range(6)]
+    for steps in (0, 1):
+        client = option("strategy/client", "maxfl", tuning_steps=steps)
+        tuned = replace(context, client=client, local=replace(context.local, lr=1e-9))
+        assert initial_losses(tuned, job).flatten().tolist() == pytest.approx(expected, rel=1e-5)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +29,26 @@ if TYPE_CHECKING:
     import datasets
 
 INSTALL = "pip install 'fedrun[huggingface]'"
+
+T = TypeVar("T")
+
+
+class RowError(InputError):
+    """A row cannot be used.
+
+    Args:
+        before: the message before the row's number.
+        row: the row's number, from 0.
+        after: the message after it.
+    """
+
+    def __init__(self, before: str, row: int, after: str) -> None:
+        super().__init__(f"{before}{row + 1}{after}")
+        self._before, self._row, self._after = before, row, after
+
+    def of(self, numbers: Sequence[int]) -> InputError:
+        """The same error of the row that has this number, from 1, in the published split."""
+        return InputError(f"{self._before}{numbers[self._row]}{self._after}")
 
 
 @config_class
@@ -79,12 +99,12 @@ class HuggingFace(DatasetConfig):
             InputError: datasets is not installed, the dataset cannot be found, or a column cannot be used.
         """
         source = opened(self)
-        parts = [self._samples(source, split) for split in source.splits]
+        parts = [part.read(partial(self._samples, source)) for part in source.parts]
         inputs, targets = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
         test = np.repeat([False, True], [len(inputs) for inputs, _ in parts])
         users = None
         if self.client is not None:
-            owner, names = numbered([name for split in source.splits for name in self._clients(split)])
+            owner, names = numbered([name for part in source.parts for name in part.read(self._clients)])
             order, users = by_user(owner, names, test)
             inputs, targets = inputs[order], targets[order]
         owners: list[str | int | np.ndarray] = []
@@ -117,11 +137,12 @@ class HuggingFace(DatasetConfig):
         targets = np.full(symbols.shape, IGNORED, np.int64)
         first = (words != NO_WORD) & (np.diff(words, prepend=NO_WORD) != 0)
         for row, values in enumerate(_lists(self, split[self.label])):
-            classes = self._numbers(source, values, [row + 1] * len(values))
+            classes = self._numbers(source, values, [row] * len(values))
             if first[row].any() and words[row].max() >= len(classes):
-                raise InputError(
-                    f"{self.name}: sample {row + 1} has {len(classes)} classes in {self.label} and more words in "
-                    f"{self.text}; allowed: one for each"
+                raise RowError(
+                    f"{self.name}: sample ",
+                    row,
+                    f" has {len(classes)} classes in {self.label} and more words in {self.text}; allowed: one for each",
                 )
             targets[row, first[row]] = classes[words[row, first[row]]]
         return symbols, targets
@@ -151,23 +172,45 @@ class HuggingFace(DatasetConfig):
 
     def _classes(self, source: Source, split: datasets.Dataset) -> np.ndarray:
         """The class of every sample, int64 ``[n]``."""
-        return self._numbers(source, split[self.label], range(1, len(split) + 1))
+        return self._numbers(source, split[self.label], range(len(split)))
 
     def _numbers(self, source: Source, values: Sequence[Any], rows: Sequence[int]) -> np.ndarray:
         """The classes of values of the label column, int64 ``[n]``; ``rows``: the sample of each, for messages."""
         for value, row in zip(values, rows, strict=True):
             if value not in source.number:
                 allowed = one_line(", ".join(source.names), 160)
-                raise InputError(f"{self.name}: sample {row} has {self.label} {value!r}; allowed: a class of {allowed}")
+                raise RowError(
+                    f"{self.name}: sample ", row, f" has {self.label} {value!r}; allowed: a class of {allowed}"
+                )
         return np.array([source.number[value] for value in values], np.int64)
 
     def _clients(self, split: datasets.Dataset) -> list[str | int]:
         """The client of every sample."""
         names = list(split[self.client])
-        for row, name in enumerate(names, start=1):
+        for row, name in enumerate(names):
             if not isinstance(name, (str, int)) or name == "":
-                raise InputError(f"{self.name}: row {row} has {self.client} {name!r}; clients are texts or integers")
+                raise RowError(f"{self.name}: row ", row, f" has {self.client} {name!r}; clients are texts or integers")
         return names
+
+
+@dataclass(frozen=True)
+class Part:
+    """The training or the test rows.
+
+    Attributes:
+        rows: the rows.
+        numbers: the number of each row, from 1, in the published split that it is from.
+    """
+
+    rows: datasets.Dataset
+    numbers: Sequence[int]
+
+    def read(self, read: Callable[[datasets.Dataset], T]) -> T:
+        """What a function returns of the rows; a row that cannot be used is named by its number in the split."""
+        try:
+            return read(self.rows)
+        except RowError as error:
+            raise error.of(self.numbers) from None
 
 
 @dataclass(frozen=True)
@@ -175,13 +218,13 @@ class Source:
     """An opened dataset, whose samples are not read yet.
 
     Attributes:
-        splits: the splits with the training and the test samples.
+        parts: the training and the test rows.
         spec: shape and classes.
         names: names of the classes.
         number: the class of each value of the label column; empty without one.
     """
 
-    splits: tuple[datasets.Dataset, datasets.Dataset]
+    parts: tuple[Part, Part]
     spec: Spec
     names: tuple[str, ...]
     number: Mapping[str | int, int]
@@ -194,20 +237,20 @@ def opened(config: HuggingFace) -> Source:
     Raises:
         InputError: see :meth:`HuggingFace.load`.
     """
-    splits = _splits(config)
-    for split in splits:
-        has = f"{config.name} has the columns {', '.join(split.column_names)}"
+    parts = _parts(config)
+    for part in parts:
+        has = f"{config.name} has the columns {', '.join(part.rows.column_names)}"
         for key in ("image", "text", "label", "client"):
-            if (column := getattr(config, key)) is not None and column not in split.column_names:
+            if (column := getattr(config, key)) is not None and column not in part.rows.column_names:
                 raise InputError(f"dataset.{key}={column}: no such column; {has}")
         if (config.image is None) == (config.text is None):
             raise InputError(f"dataset.image and dataset.text: exactly one of the two must name a column; {has}")
         if config.image is not None and config.label is None:
             raise InputError(f"dataset.label=null: images need a column of classes; {has}")
-    listed, values, names = _label_values(config, splits)
+    listed, values, names = _label_values(config, parts)
     number = {value: number for number, value in enumerate(values)}
     if config.image is not None:
-        return Source(splits, Spec((3, config.size, config.size), len(names)), names, number)
+        return Source(parts, Spec((3, config.size, config.size), len(names)), names, number)
     vocabulary = vocabulary_of(config.tokenizer)
     task: Task = TokenClassification() if listed else CLASSIFICATION
     if config.label is None:
@@ -215,34 +258,36 @@ def opened(config: HuggingFace) -> Source:
     if listed and config.tokenizer is None:
         raise InputError(f"dataset.tokenizer=null: classes of words ({config.label}) need a tokenizer")
     spec = Spec((config.length,), len(names), len(vocabulary.names), task, vocabulary.padding)
-    return Source(splits, spec, names, number)
+    return Source(parts, spec, names, number)
 
 
-def _label_values(
-    config: HuggingFace, splits: Sequence[datasets.Dataset]
-) -> tuple[bool, Sequence[str | int], tuple[str, ...]]:
+def _label_values(config: HuggingFace, parts: Sequence[Part]) -> tuple[bool, Sequence[str | int], tuple[str, ...]]:
     """Whether the label column has lists, its values in the order of the classes, and the classes' names."""
     import datasets
 
     if config.label is None:
         return False, (), ()
-    feature = splits[0].features[config.label]
+    feature = parts[0].rows.features[config.label]
     listed = isinstance(feature, (datasets.List, datasets.LargeList))
     kind = feature.feature if listed else feature
     if isinstance(kind, datasets.ClassLabel):
         return listed, range(kind.num_classes), tuple(kind.names)
     if not isinstance(kind, datasets.Value):
         raise InputError(f"dataset.label={config.label}: has {_kind(kind)}; allowed: integers or texts")
-    values: set[int | str] = set()
-    for split in splits:
-        column = split[config.label]
-        for row, entry in enumerate(_lists(config, column) if listed else ([value] for value in column), start=1):
+
+    def different(rows: datasets.Dataset) -> set[int | str]:
+        values: set[int | str] = set()
+        column = rows[config.label]
+        for row, entry in enumerate(_lists(config, column) if listed else ([value] for value in column)):
             for value in entry:
                 if not isinstance(value, (int, str)):
-                    raise InputError(
-                        f"dataset.label={config.label}: row {row} has {value!r}; allowed: integers or texts"
+                    raise RowError(
+                        f"dataset.label={config.label}: row ", row, f" has {value!r}; allowed: integers or texts"
                     )
             values.update(entry)
+        return values
+
+    values = set[int | str]().union(*(part.read(different) for part in parts))
     if len(values) < 2:
         raise InputError(f"dataset.label={config.label}: has {len(values)} different values; allowed: at least 2")
     ordered = sorted(values)
@@ -253,16 +298,18 @@ def _lists(config: HuggingFace, column: Iterable[list[Any] | None]) -> Iterator[
     """The entries of a label column that has lists.
 
     Raises:
-        InputError: a row has none.
+        RowError: a row has none.
     """
-    for row, entry in enumerate(column, start=1):
+    for row, entry in enumerate(column):
         if entry is None:
-            raise InputError(f"dataset.label={config.label}: row {row} has None; allowed: a list, a class of each word")
+            raise RowError(
+                f"dataset.label={config.label}: row ", row, " has None; allowed: a list, a class of each word"
+            )
         yield entry
 
 
-def _splits(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """The training and the test split."""
+def _parts(config: HuggingFace) -> tuple[Part, Part]:
+    """The training and the test rows."""
     try:
         import datasets
     except ImportError:
@@ -280,7 +327,9 @@ def _splits(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
     except InputError:
         raise
     except Exception as error:  # the library raises errors of many kinds
-        reason = one_line(str(error).strip().partition("\n")[0] or type(error).__name__, 160)
+        unsaid = isinstance(error, datasets.exceptions.DatasetGenerationError)  # it says that an error occurred
+        cause = error.__cause__ if unsaid and error.__cause__ else error
+        reason = one_line(str(cause).strip().partition("\n")[0] or type(cause).__name__, 160)
         if folder.is_dir():
             cure = "allowed: a folder of save_to_disk, or with Parquet, CSV or JSON files"
         else:
@@ -296,33 +345,37 @@ def _splits(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
         if (split := getattr(config, key)) is not None and split not in loaded:
             alone = "; or dataset.test=null" if key == "test" else ""
             raise InputError(f"dataset.{key}={split}: no such split; {config.name} has {', '.join(loaded)}{alone}")
-    if config.test is not None:
-        return loaded[config.train], loaded[config.test]
-    return _parts(config, loaded[config.train])
+    if config.test is None:
+        return _drawn(config, loaded[config.train])
+    train, test = loaded[config.train], loaded[config.test]
+    return Part(train, range(1, len(train) + 1)), Part(test, range(1, len(test) + 1))
 
 
-def _parts(config: HuggingFace, rows: datasets.Dataset) -> tuple[datasets.Dataset, datasets.Dataset]:
+def _drawn(config: HuggingFace, rows: datasets.Dataset) -> tuple[Part, Part]:
     """The training and the test part of a split, drawn with seed 0."""
+    import datasets
+
+    numbers = datasets.Dataset.from_dict({"number": range(1, len(rows) + 1)})
     try:
-        parts = rows.train_test_split(test_size=config.test_share, seed=0)
+        parts, divided = (each.train_test_split(test_size=config.test_share, seed=0) for each in (rows, numbers))
     except ValueError:  # a part would be empty
         raise InputError(
             f"dataset.test_share={config.test_share}: leaves none of the {len(rows)} rows of {config.train} to train, "
             "or none to test; allowed: a share that leaves some of both"
         ) from None
-    return parts["train"], parts["test"]
+    return Part(parts["train"], divided["train"]["number"]), Part(parts["test"], divided["test"]["number"])
 
 
 def _decoded(sample: Mapping[str, Any], row: int, column: str, size: int) -> dict[str, bytes]:
     """The pixels of one sample's image, ``[3, size, size]``."""
     image = sample[column]
     if image is None:
-        raise InputError(f"dataset.image={column}: row {row + 1} has none")
+        raise RowError(f"dataset.image={column}: row ", row, " has none")
     source = Path(image["path"]) if image["bytes"] is None else image["bytes"]
     try:
         return {"pixels": decode_image(source, "RGB", size, "bilinear").tobytes()}
     except InputError as error:
-        raise InputError(f"dataset.image={column}: the image of row {row + 1} {error}") from None
+        raise RowError(f"dataset.image={column}: the image of row ", row, f" {error}") from None
 
 
 def _symbols(
@@ -342,9 +395,11 @@ def _symbols(
         if not (
             isinstance(text, list) and all(isinstance(word, str) for word in text) if words else isinstance(text, str)
         ):
-            raise InputError(
-                f"dataset.text={column}: row {row + 1} has {one_line(repr(text), 60)}; allowed: "
-                f"{'a list of words, as the labels are lists' if words else 'a text'}"
+            raise RowError(
+                f"dataset.text={column}: row ",
+                row,
+                f" has {one_line(repr(text), 60)}; allowed: "
+                f"{'a list of words, as the labels are lists' if words else 'a text'}",
             )
     return split_texts(batch[column], tokenizer, length)
 

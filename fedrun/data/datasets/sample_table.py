@@ -205,6 +205,11 @@ class SampleTable(DatasetConfig):
         encoded = encoding(stored)
         if not encoded.isfinite().all():
             column = columns.features[int(encoded.isfinite().all(0).byte().argmin())]
+            if self.standardise:
+                raise InputError(
+                    f"{path}: column {column} has a number more than 3.4e38 (float32) standard deviations of the "
+                    "training rows from their mean; allowed: nearer numbers"
+                )
             raise InputError(f"{path}: column {column} has numbers beyond float32; set dataset.standardise=true")
         return Dataset(
             spec=replace(head.spec, task=task),

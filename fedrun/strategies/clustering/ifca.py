@@ -32,7 +32,8 @@ class IFCA(SeveralModels):
 
     def assign(self, context: TrainingContext, round: ClusteringRound) -> Assignment:
         def losses(client: int) -> torch.Tensor:
-            return torch.stack([context.results(model, client).losses.double().mean() for model in round.models])
+            means = [context.results(model, client).mean_loss for model in round.models]
+            return torch.tensor(means, dtype=torch.float64)
 
         if self.same_init and round.index == 0:
             draw = generator(context.seed, "clusters/first", round.index)

@@ -255,3 +255,28 @@ def test_a_round_of_a_transformer_on_a_saved_folder(reviews: Path) -> None:
     assert metrics["train/loss"] > 0
     assert simulation.test(state)["test/accuracy"] in (0.0, 1.0)
     assert torch.isfinite(state.server.model).all()
+
+
+@pytest.mark.parametrize(
+    ("column", "wrong", "complaint"),
+    [
+        ("text", None, "^dataset.text=text: row 8 has None"),
+        ("label", None, "^dataset.label=label: row 8 has None"),
+        ("who", "", "row 8 has who ''"),
+    ],
+)
+def test_a_row_is_named_by_its_number_in_the_split_it_is_drawn_from(
+    tmp_path: Path, column: str, wrong: str | None, complaint: str
+) -> None:
+    rows: dict[str, list[Any]] = {"text": ["a"] * 20, "label": ["x", "y"] * 10, "who": ["me"] * 20}
+    rows[column][7] = wrong
+    folder = saved(tmp_path / "rows", rows, {"text": ["a"], "label": ["x"], "who": ["me"]})
+    with pytest.raises(InputError, match=complaint):
+        texts(folder, client="who", test=None, test_share=0.3).load()
+
+
+def test_files_that_contradict_each_other_are_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\na,0\nb,1\n")
+    (tmp_path / "test.csv").write_text("text,label\na,good\n")
+    with pytest.raises(InputError, match=r"cannot be loaded \(.*good"):
+        texts(tmp_path).load()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow.csv
@@ -149,6 +150,12 @@ def test_numbers_beyond_float32_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, TABLE.replace("x,5,1", "x,1e39,1"))
     refused(tabular(path, standardise=False), tmp_path, "column a has numbers beyond float32; set dataset.standardise=")
     assert tabular(path, standardise=True).load().train_size == 3
+    path.write_text("a,label,split\n0,0,train\n1,1,train\n1e300,0,test\n")
+    complaint = (
+        "column a has a number more than 3.4e38 (float32) standard deviations of the training rows from their mean"
+    )
+    with pytest.raises(InputError, match=re.escape(complaint)):
+        inferred(path, standardise=True).load()
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
