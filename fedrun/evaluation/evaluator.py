@@ -69,7 +69,9 @@ class Evaluator:
             if federation.client_test is not None:
                 return f"{model} on the client's own {federation.evaluation_split} samples"
             return f"{model} on {samples}; means over clients"
-        return f"{'the summed logits of all models' if phase.clustering.several else 'the global model'} on {samples}"
+        model = "the summed logits of all models" if phase.clustering.several else "the global model"
+        later = "" if phase.is_last else f", after round {phase.end} the one model that the next phase makes of them,"
+        return f"{model}{later} on {samples}"
 
     def metrics(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) on the pooled samples; ``clients/*`` and ``unseen/*`` if clients are

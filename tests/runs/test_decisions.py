@@ -84,6 +84,11 @@ def test_a_key_that_noised_training_does_not_use() -> None:
         (("strategy=solo",), "each client's own model on 355 pooled test samples; means over clients"),
         (("strategy=ifca",), "the summed logits of all models on 355 pooled test samples"),
         (
+            ("strategy=fedconcat", "rounds=10", "strategy.post_training.rounds=4"),
+            "the summed logits of all models, after round 6 the one model that the next phase makes of them, on 355 "
+            "pooled test samples",
+        ),
+        (
             ("strategy=ifca", "population.test_share=0.3"),
             "the model of each client's cluster on the client's own test samples",
         ),
