@@ -96,11 +96,13 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
 
 
 def processes_of(path: Path) -> int | None:
-    """The number of processes that wrote a checkpoint; None: there is no readable checkpoint.
+    """The number of processes that wrote a checkpoint; None: there is no undamaged checkpoint.
 
-    The vectors in it are not read.
+    The vectors in it are not loaded.
     """
     try:
+        with path.open("rb") as file:
+            require_seal(file)  # a damaged number could start many processes before the damage is reported
         content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         return int(content["processes"])
     except Exception:  # :func:`load` reports the error

@@ -15,15 +15,15 @@ from fedrun.system.cores import cores
 from fedrun.uploads.privacy.sample_level import SampleLevel
 
 
-def decisions(experiment: Experiment, simulation: Simulation, state: State) -> Mapping[str, str]:
+def decisions(experiment: Experiment, simulation: Simulation, initial: State) -> Mapping[str, str]:
     """A few words on each choice, in the order in which they are shown.
 
     Args:
         experiment: the run's experiment.
         simulation: the experiment's simulation.
-        state: the state that the run starts or resumes from.
+        initial: the simulation's initial state.
     """
-    phase, clients = simulation.phase(state), len(simulation.federation.train)
+    phase, clients = simulation.phase(initial), len(simulation.federation.train)
     layout, device = phase.network.layout, simulation.device
     computing = gpu_name(device) or counted(torch.get_num_threads(), "thread")
     count = simulation.ranks.count
@@ -45,9 +45,9 @@ def decisions(experiment: Experiment, simulation: Simulation, state: State) -> M
         "cohort": f"{'about ' if varies else ''}{phase.cohort_size:,} of {clients:,} clients per round"
         + (", drawn independently" if varies else ""),
         **batches,
-        "machine": f"{processes}, {counted(cores(), 'core')}; executor {simulation.round_runner(state).executor.name}"
+        "machine": f"{processes}, {counted(cores(), 'core')}; executor {simulation.round_runner(initial).executor.name}"
         + ("; hardware=gpu would use this machine's GPU" if has_idle_gpu else ""),
-        "tested": simulation.evaluator(state).tested,
+        "tested": simulation.evaluator(initial).tested,
         **accuracy,
     }
 

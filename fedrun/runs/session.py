@@ -75,8 +75,7 @@ class Session:
         """Start or resume, run the missing rounds and write the results; return the summary."""
         last, rows = self.resumed()
         try:
-            # On all ranks: together they compute the phase in which a run is resumed.
-            self.decisions = decisions(self.experiment, self.simulation, last.state)
+            _ = self.simulation.phase(last.state)  # all ranks together compute the phase in which a run is resumed
             with self.ranks.raise_on_all():
                 if self.ranks.is_leader:
                     if rows:  # for the log file; the display shows it
@@ -95,7 +94,9 @@ class Session:
 
     def resumed(self) -> tuple[Checkpoint, list[Row]]:
         """The checkpoint of an interrupted run, or the beginning of a new one, and the rows of its metrics file."""
-        last = Checkpoint(self.simulation.initial(), Written(), uuid.uuid4().hex[:12], 0.0, self.ranks.count)
+        initial = self.simulation.initial()
+        self.decisions = decisions(self.experiment, self.simulation, initial)  # those of the first session, too
+        last = Checkpoint(initial, Written(), uuid.uuid4().hex[:12], 0.0, self.ranks.count)
         rows = list[Row]()
         path = self.folder / CHECKPOINT
         with self.ranks.raise_on_all():

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.plugins import Plugins
+from hydra.core.utils import JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from fedrun.system.errors import defects
+from fedrun.system.writing import writing
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
@@ -62,8 +64,9 @@ class Grids(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Launch all jobs; ``arguments`` are those of the command line."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, self.folder / "multirun.yaml")
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            OmegaConf.save(self.config, self.folder / "multirun.yaml")
         with defects():
             self._launch_all(arguments)
 
@@ -101,7 +104,8 @@ class Grids(Sweeper):
         """Run some jobs, numbered from ``first``."""
         if jobs:
             for one in self.launcher.launch(jobs, initial_job_idx=first):
-                _ = one.return_value  # raises the exception of the job
+                if one.status == JobStatus.FAILED:
+                    raise one._return_value  # the property return_value would print a line of its own
 
     def knows(self, job: Job, key: str) -> bool:
         """Whether a job's configuration has a key."""

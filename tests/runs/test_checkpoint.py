@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedrun.execution.vector_store import VectorStore
 from fedrun.runs import checkpoint
-from fedrun.runs.checkpoint import Checkpoint, Identity, load, save
+from fedrun.runs.checkpoint import Checkpoint, Identity, load, processes_of, save
 from fedrun.runs.metrics_file import Written
 from fedrun.simulation.simulation import Simulation
+from fedrun.system.checksums import write_sealed
 from fedrun.system.signals import TerminatedError
 
 from ..helpers.small_networks import mlp
@@ -52,3 +54,15 @@ def test_what_is_read_back(make_experiment, tmp_path: Path) -> None:
     save(path, written, identity, store)
     found = load(path, identity, state, store)
     assert (found.metrics, found.tracking_id, found.seconds, found.processes) == (Written(7, 1234), "abc", 2.5, 3)
+
+
+def test_a_damaged_number_of_processes_is_not_used(tmp_path: Path) -> None:
+    """Flipping the highest bit of the byte of 1 in the pickled dictionary makes it 129."""
+    path = tmp_path / "checkpoint.pt"
+    with write_sealed(path) as file:
+        torch.save({"processes": 1}, file)
+    assert processes_of(path) == 1
+    content = bytearray(path.read_bytes())
+    content[content.index(b"K\x01", content.index(b"processes")) + 1] ^= 128
+    path.write_bytes(content)
+    assert processes_of(path) is None

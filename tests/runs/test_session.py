@@ -467,6 +467,17 @@ def test_the_log_says_that_a_run_was_resumed(ran: Folder, tmp_path: Path, caplog
     assert "machine" not in caplog.text and logging.getLogger("fedrun").propagate
 
 
+def test_a_run_resumed_in_its_second_phase_reports_the_choices_of_the_whole_run(ran: Folder, tmp_path: Path) -> None:
+    """The second phase has fewer clients per round, and a model of two encoders."""
+    chosen = ("strategy=fedconcat", "strategy.clustering.clusters=2", "rounds=4", "clients_per_round=3")
+    second = ("strategy.post_training.rounds=2", "strategy.post_training.clients_per_round=2")
+    interrupted(ran, tmp_path, *chosen, *second, round=4)
+    reported = summary(ran(*chosen, *second))["decisions"]
+    assert reported["model"] == "logistic, 650 parameters"
+    assert reported["cohort"] == "3 of 5 clients per round"
+    assert reported == summary(ran(*chosen, *second, below="uninterrupted"))["decisions"]
+
+
 @pytest.mark.parametrize("strategy", ["scaffold", pytest.param("turbosvm", marks=pytest.mark.slow)])
 def test_killed_at_random_moments(fedrun: Fedrun, ran: Folder, tmp_path: Path, strategy: str) -> None:
     chosen = (f"strategy={strategy}", "rounds=40", "evaluation.every=2", "checkpoint_seconds=0")

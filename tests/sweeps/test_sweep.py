@@ -133,6 +133,24 @@ def test_a_lack_of_memory_is_one_line(fedrun: Fedrun, tmp_path: Path) -> None:
     assert (ended.status, last, "Traceback" in ended.err) == (1, "fedrun: 1 of 2 jobs failed", False)
 
 
+def test_a_sweeps_folder_that_cannot_be_written(fedrun: Fedrun, tmp_path: Path) -> None:
+    ended = fedrun("-m", "seed=0,1", "hydra.sweep.dir=here", *SETTING, folder=tmp_path, largest_file=1000)
+    reason = "cannot be written (File too large); make room or choose another output_dir; the files so far are kept"
+    assert ended.err == f"fedrun: here: {reason}, and the same command continues the run\n"
+    assert (ended.status, list(tmp_path.glob("outputs/runs/*"))) == (2, [])
+
+
+@pytest.mark.parametrize(
+    "launcher", [(), ("hydra/launcher=parallel", "hydra.launcher.jobs=2")], ids=["one", "parallel"]
+)
+def test_an_outcome_that_cannot_be_written(fedrun: Fedrun, tmp_path: Path, launcher: tuple[str, ...]) -> None:
+    (tmp_path / "here/1/outcome.json.partial").mkdir(parents=True)
+    ended = fedrun("-m", "seed=0,1", "hydra.sweep.dir=here", *SETTING, *launcher, folder=tmp_path)
+    assert ended.status == 2
+    assert ended.err.startswith("fedrun: ") and ended.err.count("\n") == 1
+    assert "here/1/outcome.json.partial: cannot be written (Is a directory); " in ended.err
+
+
 def test_a_folder_that_another_sweep_has_used(fedrun: Fedrun, tmp_path: Path) -> None:
     """What is told is of this sweep's jobs, and of its search."""
     (tmp_path / "here" / "hparams").mkdir(parents=True)
