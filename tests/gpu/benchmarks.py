@@ -222,6 +222,9 @@ def convolutions(device: str, toy: bool) -> Iterator[dict[str, object]]:
 
         stacked = [part.view(batch, clients, -1, size, size).transpose(0, 1).contiguous() for part in (x, y)]
         kernels = w.view(clients, outputs, -1)
+        _, by_kernel = grouped()
+        gradient = unfolded(stacked[0], kernels, stacked[1], inputs > 1)[1]
+        torch.testing.assert_close(gradient, by_kernel.view_as(gradient), rtol=1e-2, atol=1.0)  # TF32 sums 10⁴ products
         ways = {
             "grouped": grouped,
             "one by one": replayed(one_by_one) if device.startswith("cuda") else one_by_one,
@@ -238,11 +241,18 @@ def convolutions(device: str, toy: bool) -> Iterator[dict[str, object]]:
             yield {"layer": f"{inputs} to {outputs}", "clients": clients, "what": what, "ms": 1e3 * min(seconds)}
 
 
-def convolved(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, groups: int, embedded: bool) -> None:
-    """A convolution and its gradients; that of its inputs only if they are ``embedded``."""
-    torch.nn.functional.conv2d(x, w, padding=2, groups=groups)
+def convolved(
+    x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, groups: int, embedded: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A convolution and its gradients; that of its inputs only if they are ``embedded``.
+
+    Returns:
+        The outputs, and the kernels' gradients.
+    """
+    out = torch.nn.functional.conv2d(x, w, padding=2, groups=groups)
     wanted = [embedded, True, False]
-    torch.ops.aten.convolution_backward(y, x, w, None, [1, 1], [2, 2], [1, 1], False, [0, 0], groups, wanted)
+    backward = torch.ops.aten.convolution_backward
+    return out, backward(y, x, w, None, [1, 1], [2, 2], [1, 1], False, [0, 0], groups, wanted)[1]
 
 
 def unfolded(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, embedded: bool) -> list[torch.Tensor]:
