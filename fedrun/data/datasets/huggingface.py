@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
@@ -30,25 +30,8 @@ if TYPE_CHECKING:
 
 INSTALL = "pip install 'fedrun[huggingface]'"
 
-T = TypeVar("T")
-
-
-class RowError(InputError):
-    """A row cannot be used.
-
-    Args:
-        before: the message before the row's number.
-        row: the row's number, from 0.
-        after: the message after it.
-    """
-
-    def __init__(self, before: str, row: int, after: str) -> None:
-        super().__init__(f"{before}{row + 1}{after}")
-        self._before, self._row, self._after = before, row, after
-
-    def of(self, numbers: Sequence[int]) -> InputError:
-        """The same error of the row that has this number, from 1, in the published split."""
-        return InputError(f"{self._before}{numbers[self._row]}{self._after}")
+ROW = "fedrun_row"
+"""A column that is added to the rows: the number of each, from 1, in the published split. Messages name it."""
 
 
 @config_class
@@ -99,12 +82,12 @@ class HuggingFace(DatasetConfig):
             InputError: datasets is not installed, the dataset cannot be found, or a column cannot be used.
         """
         source = opened(self)
-        parts = [part.read(partial(self._samples, source)) for part in source.parts]
+        parts = [self._samples(source, rows) for rows in source.parts]
         inputs, targets = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
         test = np.repeat([False, True], [len(inputs) for inputs, _ in parts])
         users = None
         if self.client is not None:
-            owner, names = numbered([name for part in source.parts for name in part.read(self._clients)])
+            owner, names = numbered([name for rows in source.parts for name in self._clients(rows)])
             order, users = by_user(owner, names, test)
             inputs, targets = inputs[order], targets[order]
         owners: list[str | int | np.ndarray] = []
@@ -136,15 +119,14 @@ class HuggingFace(DatasetConfig):
             return symbols, self._classes(source, split)
         targets = np.full(symbols.shape, IGNORED, np.int64)
         first = (words != NO_WORD) & (np.diff(words, prepend=NO_WORD) != 0)
-        for row, values in enumerate(_lists(self, split[self.label])):
+        for sample, (row, values) in enumerate(_lists(self.label, split)):
             classes = self._numbers(source, values, [row] * len(values))
-            if first[row].any() and words[row].max() >= len(classes):
-                raise RowError(
-                    f"{self.name}: sample ",
-                    row,
-                    f" has {len(classes)} classes in {self.label} and more words in {self.text}; allowed: one for each",
+            if first[sample].any() and words[sample].max() >= len(classes):
+                raise InputError(
+                    f"{self.name}: row {row} has {len(classes)} classes in {self.label} and more words in {self.text}; "
+                    "allowed: one for each"
                 )
-            targets[row, first[row]] = classes[words[row, first[row]]]
+            targets[sample, first[sample]] = classes[words[sample, first[sample]]]
         return symbols, targets
 
     def _pixels(self, split: datasets.Dataset) -> np.ndarray:
@@ -158,7 +140,7 @@ class HuggingFace(DatasetConfig):
                 f"dataset.image={self.image}: has {_kind(split.features[self.image])}; allowed: images"
             ) from None
         keys = {"column": self.image, "size": self.size}
-        decoded = encoded.map(_decoded, fn_kwargs=keys, with_indices=True, remove_columns=split.column_names)
+        decoded = encoded.map(_decoded, fn_kwargs=keys, remove_columns=split.column_names)
         content = b"".join(decoded["pixels"])
         return np.frombuffer(content, np.uint8).reshape(-1, 3, self.size, self.size).copy()
 
@@ -166,51 +148,29 @@ class HuggingFace(DatasetConfig):
         """The symbols of a split's texts and the numbers of their words, int32 ``[n, length]`` each."""
         content = tokenizer_hash(self.tokenizer)
         keys = {"column": self.text, "tokenizer": self.tokenizer, "content": content, "length": length, "words": words}
-        texts = split.map(_symbols, fn_kwargs=keys, with_indices=True, batched=True, remove_columns=split.column_names)
+        texts = split.map(_symbols, fn_kwargs=keys, batched=True, remove_columns=split.column_names)
         columns = texts.with_format("numpy")[:]
         return np.stack(columns["symbols"]).astype(np.int32), np.stack(columns["words"]).astype(np.int32)
 
     def _classes(self, source: Source, split: datasets.Dataset) -> np.ndarray:
         """The class of every sample, int64 ``[n]``."""
-        return self._numbers(source, split[self.label], range(len(split)))
+        return self._numbers(source, split[self.label], split[ROW])
 
     def _numbers(self, source: Source, values: Sequence[Any], rows: Sequence[int]) -> np.ndarray:
-        """The classes of values of the label column, int64 ``[n]``; ``rows``: the sample of each, for messages."""
+        """The classes of values of the label column, int64 ``[n]``; ``rows``: the row of each, for messages."""
         for value, row in zip(values, rows, strict=True):
             if value not in source.number:
                 allowed = one_line(", ".join(source.names), 160)
-                raise RowError(
-                    f"{self.name}: sample ", row, f" has {self.label} {value!r}; allowed: a class of {allowed}"
-                )
+                raise InputError(f"{self.name}: row {row} has {self.label} {value!r}; allowed: a class of {allowed}")
         return np.array([source.number[value] for value in values], np.int64)
 
     def _clients(self, split: datasets.Dataset) -> list[str | int]:
         """The client of every sample."""
         names = list(split[self.client])
-        for row, name in enumerate(names):
+        for row, name in zip(split[ROW], names, strict=True):
             if not isinstance(name, (str, int)) or name == "":
-                raise RowError(f"{self.name}: row ", row, f" has {self.client} {name!r}; clients are texts or integers")
+                raise InputError(f"{self.name}: row {row} has {self.client} {name!r}; clients are texts or integers")
         return names
-
-
-@dataclass(frozen=True)
-class Part:
-    """The training or the test rows.
-
-    Attributes:
-        rows: the rows.
-        numbers: the number of each row, from 1, in the published split that it is from.
-    """
-
-    rows: datasets.Dataset
-    numbers: Sequence[int]
-
-    def read(self, read: Callable[[datasets.Dataset], T]) -> T:
-        """What a function returns of the rows; a row that cannot be used is named by its number in the split."""
-        try:
-            return read(self.rows)
-        except RowError as error:
-            raise error.of(self.numbers) from None
 
 
 @dataclass(frozen=True)
@@ -218,13 +178,13 @@ class Source:
     """An opened dataset, whose samples are not read yet.
 
     Attributes:
-        parts: the training and the test rows.
+        parts: the training and the test rows, with the column :data:`ROW`.
         spec: shape and classes.
         names: names of the classes.
         number: the class of each value of the label column; empty without one.
     """
 
-    parts: tuple[Part, Part]
+    parts: tuple[datasets.Dataset, datasets.Dataset]
     spec: Spec
     names: tuple[str, ...]
     number: Mapping[str | int, int]
@@ -238,10 +198,11 @@ def opened(config: HuggingFace) -> Source:
         InputError: see :meth:`HuggingFace.load`.
     """
     parts = _parts(config)
-    for part in parts:
-        has = f"{config.name} has the columns {', '.join(part.rows.column_names)}"
+    for rows in parts:
+        columns = [name for name in rows.column_names if name != ROW]
+        has = f"{config.name} has the columns {', '.join(columns)}"
         for key in ("image", "text", "label", "client"):
-            if (column := getattr(config, key)) is not None and column not in part.rows.column_names:
+            if (column := getattr(config, key)) is not None and column not in columns:
                 raise InputError(f"dataset.{key}={column}: no such column; {has}")
         if (config.image is None) == (config.text is None):
             raise InputError(f"dataset.image and dataset.text: exactly one of the two must name a column; {has}")
@@ -261,13 +222,15 @@ def opened(config: HuggingFace) -> Source:
     return Source(parts, spec, names, number)
 
 
-def _label_values(config: HuggingFace, parts: Sequence[Part]) -> tuple[bool, Sequence[str | int], tuple[str, ...]]:
+def _label_values(
+    config: HuggingFace, parts: Sequence[datasets.Dataset]
+) -> tuple[bool, Sequence[str | int], tuple[str, ...]]:
     """Whether the label column has lists, its values in the order of the classes, and the classes' names."""
     import datasets
 
     if config.label is None:
         return False, (), ()
-    feature = parts[0].rows.features[config.label]
+    feature = parts[0].features[config.label]
     listed = isinstance(feature, (datasets.List, datasets.LargeList))
     kind = feature.feature if listed else feature
     if isinstance(kind, datasets.ClassLabel):
@@ -275,41 +238,36 @@ def _label_values(config: HuggingFace, parts: Sequence[Part]) -> tuple[bool, Seq
     if not isinstance(kind, datasets.Value):
         raise InputError(f"dataset.label={config.label}: has {_kind(kind)}; allowed: integers or texts")
 
-    def different(rows: datasets.Dataset) -> set[int | str]:
-        values: set[int | str] = set()
-        column = rows[config.label]
-        for row, entry in enumerate(_lists(config, column) if listed else ([value] for value in column)):
+    values = set[int | str]()
+    for rows in parts:
+        entries = ((row, [value]) for row, value in zip(rows[ROW], rows[config.label], strict=True))
+        for row, entry in _lists(config.label, rows) if listed else entries:
             for value in entry:
                 if not isinstance(value, (int, str)):
-                    raise RowError(
-                        f"dataset.label={config.label}: row ", row, f" has {value!r}; allowed: integers or texts"
+                    raise InputError(
+                        f"dataset.label={config.label}: row {row} has {value!r}; allowed: integers or texts"
                     )
             values.update(entry)
-        return values
-
-    values = set[int | str]().union(*(part.read(different) for part in parts))
     if len(values) < 2:
         raise InputError(f"dataset.label={config.label}: has {len(values)} different values; allowed: at least 2")
     ordered = sorted(values)
     return listed, ordered, tuple(map(str, ordered))
 
 
-def _lists(config: HuggingFace, column: Iterable[list[Any] | None]) -> Iterator[list[Any]]:
-    """The entries of a label column that has lists.
+def _lists(label: str | None, rows: datasets.Dataset) -> Iterator[tuple[int, list[Any]]]:
+    """The number of each row, and its entry of a label column that has lists.
 
     Raises:
-        RowError: a row has none.
+        InputError: a row has none.
     """
-    for row, entry in enumerate(column):
+    for row, entry in zip(rows[ROW], rows[label], strict=True):
         if entry is None:
-            raise RowError(
-                f"dataset.label={config.label}: row ", row, " has None; allowed: a list, a class of each word"
-            )
-        yield entry
+            raise InputError(f"dataset.label={label}: row {row} has None; allowed: a list, a class of each word")
+        yield row, entry
 
 
-def _parts(config: HuggingFace) -> tuple[Part, Part]:
-    """The training and the test rows."""
+def _parts(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """The training and the test rows, with the column :data:`ROW`."""
     try:
         import datasets
     except ImportError:
@@ -345,62 +303,52 @@ def _parts(config: HuggingFace) -> tuple[Part, Part]:
         if (split := getattr(config, key)) is not None and split not in loaded:
             alone = "; or dataset.test=null" if key == "test" else ""
             raise InputError(f"dataset.{key}={split}: no such split; {config.name} has {', '.join(loaded)}{alone}")
-    if config.test is None:
-        return _drawn(config, loaded[config.train])
-    train, test = loaded[config.train], loaded[config.test]
-    return Part(train, range(1, len(train) + 1)), Part(test, range(1, len(test) + 1))
+    train = _numbered(loaded[config.train])
+    return _drawn(config, train) if config.test is None else (train, _numbered(loaded[config.test]))
 
 
-def _drawn(config: HuggingFace, rows: datasets.Dataset) -> tuple[Part, Part]:
-    """The training and the test part of a split, drawn with seed 0."""
-    import datasets
-
-    numbers = datasets.Dataset.from_dict({"number": range(1, len(rows) + 1)})
+def _drawn(config: HuggingFace, rows: datasets.Dataset) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """The training and the test rows of a split, drawn with seed 0."""
     try:
-        parts, divided = (each.train_test_split(test_size=config.test_share, seed=0) for each in (rows, numbers))
+        drawn = rows.train_test_split(test_size=config.test_share, seed=0)
     except ValueError:  # a part would be empty
         raise InputError(
             f"dataset.test_share={config.test_share}: leaves none of the {len(rows)} rows of {config.train} to train, "
             "or none to test; allowed: a share that leaves some of both"
         ) from None
-    return Part(parts["train"], divided["train"]["number"]), Part(parts["test"], divided["test"]["number"])
+    return drawn["train"], drawn["test"]
 
 
-def _decoded(sample: Mapping[str, Any], row: int, column: str, size: int) -> dict[str, bytes]:
+def _numbered(split: datasets.Dataset) -> datasets.Dataset:
+    """A published split with the column :data:`ROW`."""
+    return split.add_column(ROW, np.arange(1, len(split) + 1))
+
+
+def _decoded(sample: Mapping[str, Any], column: str, size: int) -> dict[str, bytes]:
     """The pixels of one sample's image, ``[3, size, size]``."""
-    image = sample[column]
+    image, row = sample[column], sample[ROW]
     if image is None:
-        raise RowError(f"dataset.image={column}: row ", row, " has none")
+        raise InputError(f"dataset.image={column}: row {row} has none")
     source = Path(image["path"]) if image["bytes"] is None else image["bytes"]
     try:
         return {"pixels": decode_image(source, "RGB", size, "bilinear").tobytes()}
     except InputError as error:
-        raise RowError(f"dataset.image={column}: the image of row ", row, f" {error}") from None
+        raise InputError(f"dataset.image={column}: the image of row {row} {error}") from None
 
 
 def _symbols(
-    batch: Mapping[str, Any],
-    rows: Sequence[int],
-    column: str,
-    tokenizer: str | None,
-    content: str,
-    length: int,
-    words: bool,
+    batch: Mapping[str, Any], column: str, tokenizer: str | None, content: str, length: int, words: bool
 ) -> dict[str, list[list[int]]]:
     """The symbols of a batch of texts, or of lists of words.
 
     The library caches them by the arguments; ``content`` stands for the tokenizer's files.
     """
-    for row, text in zip(rows, batch[column], strict=True):
+    for row, text in zip(batch[ROW], batch[column], strict=True):
         if not (
             isinstance(text, list) and all(isinstance(word, str) for word in text) if words else isinstance(text, str)
         ):
-            raise RowError(
-                f"dataset.text={column}: row ",
-                row,
-                f" has {one_line(repr(text), 60)}; allowed: "
-                f"{'a list of words, as the labels are lists' if words else 'a text'}",
-            )
+            allowed = "a list of words, as the labels are lists" if words else "a text"
+            raise InputError(f"dataset.text={column}: row {row} has {one_line(repr(text), 60)}; allowed: {allowed}")
     return split_texts(batch[column], tokenizer, length)
 
 

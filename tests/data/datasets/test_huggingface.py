@@ -204,7 +204,7 @@ def test_a_test_split_whose_labels_are_not_published(tmp_path: Path) -> None:
     named = datasets.ClassLabel(names=["bad", "good"])
     rows = {"text": ["ab", "cd"], "label": [1, 0]}, {"text": ["ef", "gh"], "label": [0, -1]}
     folder = saved(tmp_path, *rows, text=datasets.Value("string"), label=named)
-    with pytest.raises(InputError, match="sample 2 has label -1; allowed: a class of bad, good$"):
+    with pytest.raises(InputError, match="row 2 has label -1; allowed: a class of bad, good$"):
         texts(folder).load()
 
 
