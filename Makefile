@@ -6,9 +6,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DATA ?= data
 SCALE ?= full
-JOBS ?= 1
 MINUTES ?= 8
-PARALLEL = $(if $(filter-out 1,$(JOBS)),hydra/launcher=parallel hydra.launcher.jobs=$(JOBS))
+AT_ONCE = $(if $(JOBS),hydra.launcher.jobs=$(JOBS))
 FIGURES := $(shell grep -o '^      figure[^:]*' conf/experiment/*/*.yaml | sed 's|conf/experiment/\([^/]*\)/.*: *|\1-|')
 TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 
@@ -20,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
-	@echo "PAPER-tableN  a paper's table, ours beside it; SCALE=smoke, small or full; JOBS=runs at once: $(TABLES)"
+	@echo "PAPER-tableN  a paper's table, ours beside it; SCALE=smoke, small or full; JOBS=runs at once (default: one per core): $(TABLES)"
 	@echo "PAPER-figureN a paper's figure from our runs, as outputs/pictures/PAPER_figureN.png: $(FIGURES)"
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt
@@ -59,13 +58,13 @@ bench-data: $(INSTALLED) ## The checks on real data: DATA=folder with MNIST/, Fa
 	$(BIN)/python tests/benchmarks/cluster_agreement.py $(DATA)
 
 $(TABLES): $(INSTALLED)
-	$(BIN)/fedrun experiment=$(subst -table,/table,$@) scale=$(SCALE) data_dir=$(DATA) $(PARALLEL)
+	$(BIN)/fedrun experiment=$(subst -table,/table,$@) scale=$(SCALE) data_dir=$(DATA) $(AT_ONCE)
 	$(BIN)/fedrun-report outputs --table $(subst -table,/table,$@) --scale $(SCALE)
 
 $(FIGURES): figure = $(subst -figure,/figure,$@)
 $(FIGURES): file = $(shell grep -l '^      $(notdir $(figure)):' conf/experiment/$(dir $(figure))*.yaml)
 $(FIGURES): $(INSTALLED)
-	$(BIN)/fedrun experiment=$(patsubst conf/experiment/%.yaml,%,$(file)) scale=$(SCALE) data_dir=$(DATA) $(PARALLEL)
+	$(BIN)/fedrun experiment=$(patsubst conf/experiment/%.yaml,%,$(file)) scale=$(SCALE) data_dir=$(DATA) $(AT_ONCE)
 	$(BIN)/fedrun-report outputs --figure $(figure) --scale $(SCALE)
 
 results: $(INSTALLED) ## Bring docs/RESULTS.md and docs/runs.tar.xz, the rows behind it, up to date with the runs in outputs/

@@ -89,6 +89,15 @@ def first_executor(simulation: Simulation) -> Executor:
     return simulation.round_runner(simulation.initial()).executor
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """PyTorch computes with one thread, unless a test or its run sets another number.
+
+    Tensors are small, and threads that wait for each other would take the cores from the other tests.
+    """
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def checking() -> Iterator[Fedrun]:
     """Commands that end before anything slow is imported."""

@@ -57,7 +57,7 @@ def launcher_problem(launcher: Mapping[str, Any]) -> str | None:
     if jobs is not None and (type(jobs) is not int or jobs < 1):
         return f"hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null"
     if "fork" not in get_all_start_methods():
-        return "hydra/launcher=parallel: this system has no way to fork processes; leave it out"
+        return "hydra/launcher=parallel: this system cannot fork processes; add hydra/launcher=basic"
     return None
 
 

@@ -46,8 +46,10 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], help="further keys of the runs")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    parallel = ("hydra/launcher=parallel", f"hydra.launcher.jobs={arguments.jobs}", "hardware.threads=1")
-    alone = () if arguments.threads is None else (f"hardware.threads={arguments.threads}",)
+    parallel = (f"hydra.launcher.jobs={arguments.jobs}", "hardware.threads=1")
+    alone = ["hydra/launcher=basic"]
+    if arguments.threads is not None:
+        alone.append(f"hardware.threads={arguments.threads}")
     ratios = []
     for _ in range(arguments.pairs):
         together, some = sweep(arguments.seeds, arguments.rounds, *parallel, *arguments.set)

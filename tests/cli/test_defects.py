@@ -60,4 +60,4 @@ def test_a_stop_whose_clean_up_failed_ends_the_sweep(monkeypatch: pytest.MonkeyP
     stopped.__context__ = KeyboardInterrupt()
     monkeypatch.setattr("fedrun.runs.run.run", raising(stopped))
     with pytest.raises(KeyboardInterrupt):
-        application._guarded(["-m", "seed=0,1"])
+        application._guarded(["-m", "seed=0,1", "hydra/launcher=basic"])

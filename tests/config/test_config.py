@@ -600,7 +600,7 @@ REFUSED = [
     ("pace=1 strategy=none", "strategy=none: no such option; allowed: "),
     ("nothing.pace=1", "nothing.pace: unknown key; fedrun --cfg job shows all keys"),
     (
-        "hydra.launcher.jobs=2",
+        "hydra/launcher=basic hydra.launcher.jobs=2",
         "hydra.launcher.jobs: is not a key of the chosen option; allowed with hydra/launcher=parallel",
     ),
     ("strategy=fedprox strategy.client.nu=1", "strategy.client.nu: unknown key; allowed below strategy.client: mu"),

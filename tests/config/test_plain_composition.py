@@ -95,7 +95,7 @@ def test_arguments(overrides: list[str]) -> None:
         "local.lr=${local}",
         "name=${now:%Y}",
         "targets.0=0.5",
-        "hydra/launcher=parallel",
+        "hydra/launcher=basic",
         "+strategy=fedavg",
         "+note=1",
         "~seed",

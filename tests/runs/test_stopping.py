@@ -25,7 +25,7 @@ SETTING = (
 )
 SWEEP = ("-m", "seed=0,1,2", *SETTING)
 ENDLESS = (*SWEEP, "rounds=100000")
-PARALLEL = ("hydra/launcher=parallel", "hydra.launcher.jobs=2")
+PARALLEL = "hydra.launcher.jobs=2"
 CONTINUES = "the same command (without overwrite=true) continues"
 
 
@@ -102,7 +102,7 @@ def checkpoints(folder: Path) -> list[str]:
 
 
 def test_ctrl_c_while_the_workers_start(started: Start, tmp_path: Path) -> None:
-    with started(tmp_path, *ENDLESS, *PARALLEL) as command:
+    with started(tmp_path, *ENDLESS, PARALLEL) as command:
         wait_for(command.workers)
         os.killpg(command.number, signal.SIGINT)
         assert command.ended() == (130, f"fedrun: interrupted; {CONTINUES}\n")
@@ -111,7 +111,7 @@ def test_ctrl_c_while_the_workers_start(started: Start, tmp_path: Path) -> None:
 
 def test_ctrl_c_while_one_worker_has_no_job(started: Start, tmp_path: Path) -> None:
     short_and_long = 'hydra.sweeper.grids=[{rounds:"1"},{rounds:"100000"}]'
-    with started(tmp_path, "-m", short_and_long, *SETTING, *PARALLEL) as command:
+    with started(tmp_path, "-m", short_and_long, *SETTING, PARALLEL) as command:
         wait_for(lambda: list(tmp_path.glob("outputs/sweeps/*/0/outcome.json")) and command.runs_begun(1))
         os.killpg(command.number, signal.SIGINT)
         assert command.ended() == (130, f"fedrun: interrupted; {CONTINUES}\n")
@@ -119,7 +119,7 @@ def test_ctrl_c_while_one_worker_has_no_job(started: Start, tmp_path: Path) -> N
 
 
 def test_a_terminal_that_is_closed(started: Start, tmp_path: Path) -> None:
-    with started(tmp_path, *ENDLESS, *PARALLEL) as command:
+    with started(tmp_path, *ENDLESS, PARALLEL) as command:
         wait_for(lambda: command.runs_begun(2))
         os.killpg(command.number, signal.SIGHUP)
         assert command.ended() == (143, f"fedrun: terminated; {CONTINUES}\n")
@@ -128,7 +128,7 @@ def test_a_terminal_that_is_closed(started: Start, tmp_path: Path) -> None:
 
 def test_nohup(started: Start, tmp_path: Path) -> None:
     """What a process was started to ignore it ignores, with its jobs."""
-    with started(tmp_path, *SWEEP, "seed=0,1", "rounds=20", *PARALLEL, nohup=True) as command:
+    with started(tmp_path, *SWEEP, "seed=0,1", "rounds=20", PARALLEL, nohup=True) as command:
         wait_for(lambda: command.runs_begun(2))
         os.killpg(command.number, signal.SIGHUP)
         assert command.ended() == (0, "")
@@ -137,7 +137,7 @@ def test_nohup(started: Start, tmp_path: Path) -> None:
 
 def test_a_worker_that_is_asked_to_stop(started: Start, tmp_path: Path) -> None:
     """It has the sweep's process ask the others."""
-    with started(tmp_path, *ENDLESS, *PARALLEL) as command:
+    with started(tmp_path, *ENDLESS, PARALLEL) as command:
         wait_for(lambda: command.runs_begun(2))
         os.kill(command.workers()[-1], signal.SIGTERM)
         assert command.ended() == (143, f"fedrun: terminated; {CONTINUES}\n")
@@ -153,7 +153,7 @@ def test_the_same_command_continues_a_parallel_sweep_whose_parent_was_killed(
     two.mkdir()
     sweep = (*SWEEP, "seed=0,1", "rounds=30")  # so many that they are not over before the parent is killed
     assert fedrun(*sweep, folder=one).status == 0
-    with started(two, *sweep, *PARALLEL) as command:
+    with started(two, *sweep, PARALLEL) as command:
         wait_for(lambda: command.runs_begun(1))
         os.kill(command.number, signal.SIGKILL)
         assert command.ended()[0] == -signal.SIGKILL
@@ -163,14 +163,14 @@ def test_the_same_command_continues_a_parallel_sweep_whose_parent_was_killed(
 
     wait_for(lambda: begun().keys() <= set(checkpoints(two)))  # a worker finishes its round after its parent's death
     assert min(begun().values()) < 31
-    with started(two, *sweep, *PARALLEL) as command:
+    with started(two, *sweep, PARALLEL) as command:
         assert command.ended() == (0, "")
     assert results(two) == results(one)
 
 
 def test_a_worker_that_is_killed(started: Start, tmp_path: Path) -> None:
     """Its job has failed, the others go on; the same command goes on from its newest checkpoint."""
-    sweep = (*SWEEP, "rounds=30", "checkpoint_seconds=0", *PARALLEL)
+    sweep = (*SWEEP, "rounds=30", "checkpoint_seconds=0", PARALLEL)
     with started(tmp_path, *sweep) as command:
         wait_for(lambda: command.runs_begun(2))
         os.kill(command.workers()[0], signal.SIGKILL)
@@ -192,7 +192,7 @@ def test_a_worker_that_is_killed(started: Start, tmp_path: Path) -> None:
 
 def test_a_second_ctrl_c_waits_for_nothing(started: Start, tmp_path: Path) -> None:
     """The jobs are stopped meanwhile, as a disk that does not answer would stop them: they never write anything."""
-    with started(tmp_path, *ENDLESS, *PARALLEL) as command:
+    with started(tmp_path, *ENDLESS, PARALLEL) as command:
         wait_for(lambda: command.runs_begun(2))
         for worker in command.workers():
             os.kill(worker, signal.SIGSTOP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,11 @@ def cell(accuracies: list[float]) -> list[str]:
     return [f"{50 * (one + other):.2f}", "±", f"{50 * abs(one - other):.2f}"]
 
 
+def job_lines(out: str) -> list[int]:
+    """The job's number in each line of a sweep that has one, ascending: jobs at once print in any order."""
+    return sorted(int(number) for number in re.findall(r"^== (\d+): ", out, re.MULTILINE))
+
+
 def test_a_sweep_and_the_same_sweep_again(fedrun: Fedrun, tmp_path: Path) -> None:
     command = ("-m", "seed=0,1", "strategy=fedavg,turbosvm", *SETTING)
     ended = fedrun(*command, folder=tmp_path)
@@ -53,7 +59,7 @@ def test_a_sweep_and_the_same_sweep_again(fedrun: Fedrun, tmp_path: Path) -> Non
     lines = ended.out.splitlines()
     told = " ".join(SETTING)
     assert f"== 3: seed=1 strategy=turbosvm {told}" in lines
-    assert [line.partition(":")[0] for line in lines if line.startswith("== ")] == [f"== {n // 2}" for n in range(8)]
+    assert job_lines(ended.out) == [0, 0, 1, 1, 2, 2, 3, 3]
 
     final = {path: rows[-1]["test/accuracy"] for path, rows in results(tmp_path).items()}
     assert len(final) == 4
@@ -140,9 +146,7 @@ def test_a_sweeps_folder_that_cannot_be_written(fedrun: Fedrun, tmp_path: Path) 
     assert (ended.status, list(tmp_path.glob("outputs/runs/*"))) == (2, [])
 
 
-@pytest.mark.parametrize(
-    "launcher", [(), ("hydra/launcher=parallel", "hydra.launcher.jobs=2")], ids=["one", "parallel"]
-)
+@pytest.mark.parametrize("launcher", [("hydra/launcher=basic",), ("hydra.launcher.jobs=2",)], ids=["basic", "parallel"])
 def test_an_outcome_that_cannot_be_written(fedrun: Fedrun, tmp_path: Path, launcher: tuple[str, ...]) -> None:
     (tmp_path / "here/1/outcome.json.partial").mkdir(parents=True)
     ended = fedrun("-m", "seed=0,1", "hydra.sweep.dir=here", *SETTING, *launcher, folder=tmp_path)
@@ -252,7 +256,7 @@ def test_another_sweeper_searches_on_validation_samples_alone(tmp_path: Path) ->
 
 
 def test_ctrl_c_ends_a_sweep(fedrun: Fedrun, tmp_path: Path) -> None:
-    command = ("-m", "seed=0,1", *SETTING, "rounds=100000", "checkpoint_seconds=0")
+    command = ("-m", "seed=0,1", *SETTING, "rounds=100000", "checkpoint_seconds=0", "hydra/launcher=basic")
     ended = fedrun(*command, folder=tmp_path, send=(signal.SIGINT, 3.0))
     assert ended.status == 130
     assert ended.err == "fedrun: interrupted; the same command (without overwrite=true) continues\n"
@@ -272,9 +276,7 @@ def test_a_search_ends_with_suggested_hparams(fedrun: Fedrun, tmp_path: Path) ->
     stages = 'hydra.sweeper.stages=[{local.lr:"0.0001,0.5"},{strategy.server.lr:"0.1"}]'
     ended = fedrun("-m", stages, "validation.share=0.2", *SETTING, folder=tmp_path)
     assert (ended.status, ended.err) == (0, "")
-    assert [line.partition(":")[0] for line in ended.out.splitlines() if line.startswith("== ")] == [
-        f"== {n // 2}" for n in range(4)
-    ]
+    assert job_lines(ended.out) == [0, 0, 1, 1]
     assert "Validation metrics after the last round" in ended.out
     name, path = ended.out.split("\n\n")[0].splitlines()[-1].split()
     suggested = (tmp_path / path).read_text()
@@ -292,21 +294,17 @@ def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     command = ("-m", "seed=0,1", *SETTING)
-    one = fedrun(*command, folder=tmp_path / "one")
-    parallel = ("hydra/launcher=parallel", "hydra.launcher.jobs=2")
-    two = fedrun(*command, *parallel, folder=tmp_path / "two")
+    one = fedrun(*command, "hydra/launcher=basic", folder=tmp_path / "one")
+    two = fedrun(*command, "hydra.launcher.jobs=2", folder=tmp_path / "two")
     assert (two.status, two.err) == (0, "")
     assert results(tmp_path / "two") == results(tmp_path / "one")
     assert table(two.out) == table(one.out)
-    # A line at the beginning and one at the end of each job, each with the job's number; and how many are done.
-    lines = two.out.split("\n\n")[0].splitlines()
-    done = [line for line in lines if " done" in line]
+    assert job_lines(two.out) == job_lines(one.out) == [0, 0, 1, 1]
+    done = [line for line in two.out.splitlines() if " jobs done" in line]
     assert done[0].startswith("== 1 of 2 jobs done, ") and done[1:] == ["== 2 of 2 jobs done"]
-    jobs = [line for line in lines if line not in done]
-    assert sorted(line.partition(": ")[0] for line in jobs) == [f"== {n // 2}" for n in range(4)]
 
 
-@pytest.mark.parametrize("more", [("seed=0",), ("-m", "seed=0,1"), ("-m", "seed=0,1", "hydra/launcher=parallel")])
+@pytest.mark.parametrize("more", [("seed=0",), ("-m", "seed=0,1"), ("-m", "seed=0,1", "hydra/launcher=basic")])
 def test_a_reader_who_has_seen_enough(fedrun: Fedrun, tmp_path: Path, more: tuple[str, ...]) -> None:
     """The runs go on, and nobody complains."""
     pipe, complaints = tmp_path / "pipe", tmp_path / "complaints"
@@ -346,7 +344,7 @@ def test_how_many_jobs_run_at_once(
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "1.5", "all"])
 def test_an_impossible_number_of_jobs_at_once(fedrun: Fedrun, tmp_path: Path, jobs: str) -> None:
-    command = ("-m", "seed=0,1", *SETTING, "hydra/launcher=parallel", f"hydra.launcher.jobs={jobs}")
+    command = ("-m", "seed=0,1", *SETTING, f"hydra.launcher.jobs={jobs}")
     ended = fedrun(*command, folder=tmp_path)
     assert (ended.status, ended.out) == (2, "")
     assert ended.err == f"fedrun: hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null\n"
@@ -368,5 +366,5 @@ def test_outcomes_come_in_the_order_of_the_jobs(tmp_path: Path) -> None:
 
 def test_a_system_that_cannot_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedrun.sweeps.callback.get_all_start_methods", lambda: ["spawn"])
-    why = "hydra/launcher=parallel: this system has no way to fork processes; leave it out"
+    why = "hydra/launcher=parallel: this system cannot fork processes; add hydra/launcher=basic"
     assert (launcher_problem({"jobs": None}), launcher_problem({})) == (why, None)

@@ -36,7 +36,6 @@ class TabularRegression(ColumnTargets):
         self, path: Path, table: pyarrow.Table, head: TableHead, training: np.ndarray
     ) -> tuple[torch.Tensor, Task]:
         numbers = stacked(path, table, head)
-        task = scaled_task(numbers[training]) if self.standardise else Regression()
         with np.errstate(over="ignore"):
             stored = numbers.astype(np.float32)
         if not np.isfinite(stored).all():
@@ -53,7 +52,7 @@ class TabularRegression(ColumnTargets):
                 f"{path}: {column} varies too little for numbers of its size (float32 has seven digits); allowed: "
                 "numbers from which a constant is subtracted"
             )
-        return torch.from_numpy(stored), task
+        return torch.from_numpy(stored), scaled_task(numbers[training]) if self.standardise else Regression()
 
 
 ROUNDING = 1e-3
