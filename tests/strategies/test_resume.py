@@ -61,9 +61,15 @@ CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy")
         "privacy.noise_multiplier=0.3",
         "privacy.accountant=rdp",  # quicker than pld
     ),
-    "noised steps": ("strategy=scaffold", "privacy=sample_level", "privacy.epsilon=8", "privacy.accountant=rdp"),
+    "noised steps": (
+        "strategy=scaffold",
+        "privacy=sample_level",
+        "privacy.noise_multiplier=1.0",
+        "privacy.accountant=rdp",
+    ),
     "a vote": ("compression=sign", "compression.rule=vote", "compression.memory=none", "clients_per_round=3"),
     "fedsgd": ("strategy=fedsgd", "local.batch_size=null"),
+    "pfedfda": ("strategy=pfedfda", "partition.clients=4", "clients_per_round=2"),  # tests of own models take long
     "false labels": ("strategy=scaffold", "attack=label_flip", "attack.share=0.25"),
 }
 
