@@ -26,8 +26,8 @@ def test_a_machine_without_a_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sections",
     [
-        ["agreement", "determinism", "femnist", "convolutions", "tiny", "evaluation", "turbosvm"],
-        pytest.param(["recurrent", "lstm"], marks=pytest.mark.slow),
+        ["agreement", "determinism", "femnist", "convolutions"],
+        pytest.param(["recurrent", "lstm", "tiny", "evaluation", "turbosvm"], marks=pytest.mark.slow),
     ],
     ids=len,
 )
