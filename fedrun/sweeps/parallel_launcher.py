@@ -24,8 +24,8 @@ class Parallel(SweepLauncher):
     Jobs with ``hardware.device=cuda`` are distributed over the GPUs: each sees one of them.
 
     Args:
-        jobs: number of jobs at once; None: one for each GPU if the sweep's device is ``cuda``, otherwise one for each
-            of the machine's cores.
+        jobs: number of jobs at once; None: one for each GPU if the sweep's device is ``cuda``, one if it is a certain
+            GPU, otherwise as many as have a core for each of their threads (one, if the user has not set their number).
     """
 
     def __init__(self, jobs: int | None) -> None:
@@ -34,6 +34,7 @@ class Parallel(SweepLauncher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs, numbered from ``initial_job_idx``; return their results in order."""
         # Hydra loads this module whenever it starts
+        from fedrun.execution.hardware import openmp_threads
         from fedrun.sweeps.callback import say
         from fedrun.sweeps.job_processes import run_jobs
         from fedrun.sweeps.jobs_left import JobsLeft
@@ -47,8 +48,13 @@ class Parallel(SweepLauncher):
         setup_globals()
         sweep = Path(self.config.hydra.sweep.dir)
         sweep.mkdir(parents=True, exist_ok=True)
-        gpus = visible_gpus() if self.config.hardware.device == "cuda" else ()
-        at_once = min(len(job_overrides), self.jobs or len(gpus) or cores())
+        hardware = self.config.hardware
+        gpus = visible_gpus() if hardware.device == "cuda" else ()
+        if hardware.device.startswith("cuda"):
+            usual = len(gpus)
+        else:
+            usual = cores() // (hardware.threads or openmp_threads() or 1)
+        at_once = min(len(job_overrides), self.jobs or max(1, usual))
 
         def job(index: int, slot: int) -> JobReturn | Exception:
             try:

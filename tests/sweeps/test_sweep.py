@@ -324,20 +324,47 @@ def test_streams_that_were_never_opened(tmp_path: Path) -> None:
     assert [outcome.error is None for outcome in outcomes(sweep)] == [True, False]
 
 
-@pytest.mark.parametrize(("asked", "jobs", "at_once"), [(None, 5, 4), (None, 3, 3), (1, 5, 1), (8, 5, 5)])
+@pytest.mark.parametrize(
+    ("asked", "jobs", "threads", "openmp", "at_once"),
+    [
+        (None, 5, None, None, 4),
+        (None, 3, None, None, 3),
+        (1, 5, None, None, 1),
+        (8, 5, None, None, 5),
+        (None, 5, 2, "1", 2),
+        (None, 5, 3, None, 1),
+        (None, 5, 8, None, 1),
+        (4, 5, 8, None, 4),
+        (None, 5, None, "2", 2),
+    ],
+)
 def test_how_many_jobs_run_at_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: int | None, jobs: int, at_once: int
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    asked: int | None,
+    jobs: int,
+    threads: int | None,
+    openmp: str | None,
+    at_once: int,
 ) -> None:
-    """No more than there are; each gets its share of the cores by their number."""
+    """Of 4 cores each job has one, or as many as it has threads if their number is set; no more than there are jobs."""
     found = []
     monkeypatch.setattr("fedrun.system.cores.cores", lambda: 4)
     monkeypatch.setattr(
         "fedrun.sweeps.job_processes.run_jobs", lambda job, count, many, lost, progress: found.append(many) or []
     )
     launcher = Parallel(asked)
-    launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, "hardware": {"device": "cpu"}})
+    launcher.config = OmegaConf.create(
+        {"hydra": {"sweep": {"dir": str(tmp_path)}}, "hardware": {"device": "cpu", "threads": threads}}
+    )
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if openmp is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", openmp)
     launcher.launch([["seed=0"]] * jobs, 0)
     assert found == [at_once]
+    launcher.config.hardware.device = "cuda:1"
+    launcher.launch([["seed=0"]] * jobs, 0)
+    assert found[1:] == [min(jobs, asked or 1)]
 
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "1.5", "all"])
