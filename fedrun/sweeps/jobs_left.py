@@ -44,7 +44,7 @@ def jobs_left(done: int, earlier: int, total: int, seconds: float) -> str:
     """
     from fedrun.runs.display import wording
 
-    line = f"== {done} of {wording.counted(total, 'job')} done"
+    line = f"{done} of {wording.counted(total, 'job')} done"
     if done in (total, earlier):
         return line
     return f"{line}, {wording.duration(seconds / (done - earlier) * (total - done))} left"

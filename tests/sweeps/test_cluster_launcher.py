@@ -73,7 +73,7 @@ def test_a_job_array(tmp_path: Path) -> None:
     assert lines[:2] == [
         f"== {number}: job 77_{number} (fedrun-mine), log {sweep}/logs/77_{number}_0_log.out" for number in (0, 1)
     ]
-    assert lines[2].startswith("== 1 of 2 jobs done, ") and lines[3] == "== 2 of 2 jobs done"
+    assert lines[2].startswith("1 of 2 jobs done, ") and lines[3] == "2 of 2 jobs done"
     assert "complete after round 1 of 1" in (sweep / "logs" / "77_0_0_log.out").read_text()
     assert [outcome.summary is not None for outcome in outcomes(sweep)] == [True, True]
 

@@ -299,7 +299,7 @@ def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:
     assert table(two.out) == table(one.out)
     assert job_lines(two.out) == job_lines(one.out) == [0, 0, 1, 1]
     done = [line for line in two.out.splitlines() if " jobs done" in line]
-    assert done[0].startswith("== 1 of 2 jobs done, ") and done[1:] == ["== 2 of 2 jobs done"]
+    assert done[0].startswith("1 of 2 jobs done, ") and done[1:] == ["2 of 2 jobs done"]
 
 
 @pytest.mark.parametrize("more", [("seed=0",), ("-m", "seed=0,1"), ("-m", "seed=0,1", "hydra/launcher=basic")])
