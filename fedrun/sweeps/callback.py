@@ -18,6 +18,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from fedrun.config.allowed_values import in_message
+from fedrun.config.defaults_entry import entry_of
+from fedrun.config.options import content, option_files
 from fedrun.config.overrides import without_implied
 from fedrun.config.sweeper import GRIDS
 from fedrun.execution.ranks import launched
@@ -39,6 +41,8 @@ CURVES = "curves.png"
 
 WITHOUT_VALIDATION = "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
 """The message that rejects a search which would choose settings by the test set."""
+
+EXPERIMENT, PLUGINS = "experiment", ("hydra/sweeper", "hydra/launcher")
 
 BY_NUMBER = "${hydra.job.num}"
 """The folder of a job's outcome, below the sweep's folder."""
@@ -68,6 +72,25 @@ def plugin_problem(config: DictConfig) -> str | None:
         target = settings.get("_target_") if isinstance(settings, DictConfig) else settings
         if not str(target).startswith(("hydra_plugins.", "hydra._internal.core_plugins.")):  # Hydra accepts no others
             return f"hydra.{name}: {in_message(target)} is no {name}; allowed: hydra/{name}=OPTION"
+    return None
+
+
+def ignored_choice(config: DictConfig) -> str | None:
+    """Why an experiment's own sweeper or launcher would not be used, in one line; None if it has none.
+
+    Hydra prefers the override of config.yaml, so that only the command line can choose another one.
+    """
+    name, files = config.hydra.runtime.choices.get(EXPERIMENT), option_files(EXPERIMENT)
+    if name not in files:
+        return None
+    on_command_line = {str(argument).partition("=")[0] for argument in config.hydra.overrides.hydra}
+    for line in content(EXPERIMENT, name, files[name]).get("defaults", ()):
+        entry = entry_of(line, EXPERIMENT)
+        if entry is None or not entry.override or entry.group not in PLUGINS or entry.group in on_command_line:
+            continue
+        if entry.option != config.hydra.runtime.choices[entry.group]:
+            choice = f"{entry.group}={entry.option}"
+            return f"{EXPERIMENT}={name}: chooses {choice}, which only the command line can; add {choice} there"
     return None
 
 
@@ -121,7 +144,12 @@ class Sweep(Callback):
         with ending_process():
             if launched():
                 raise InputError("torchrun starts the processes of a single run; start a sweep's runs one by one")
-            if problem := plugin_problem(config) or launcher_problem(config.hydra.launcher) or subdir_problem(config):
+            if problem := (
+                plugin_problem(config)
+                or ignored_choice(config)
+                or launcher_problem(config.hydra.launcher)
+                or subdir_problem(config)
+            ):
                 raise InputError(problem)
             check_jobs(config)
             for earlier in Path(config.hydra.sweep.dir).glob(f"*/{OUTCOME}"):  # of another sweep in the same folder

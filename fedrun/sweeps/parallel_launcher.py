@@ -8,11 +8,15 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydra.core.utils import JobReturn, run_job, setup_globals
 from omegaconf import open_dict
 
 from fedrun.sweeps.launcher import SweepLauncher
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 NEEDED = ("fedrun.runs.run", "matplotlib.backends.backend_agg", "matplotlib.figure", "sklearn.utils.validation")
 """Modules that jobs need and that load slowly: they are loaded once, before the processes are forked."""
@@ -24,8 +28,8 @@ class Parallel(SweepLauncher):
     Jobs with ``hardware.device=cuda`` are distributed over the GPUs: each sees one of them.
 
     Args:
-        jobs: number of jobs at once; None: one for each GPU if the sweep's device is ``cuda``, one if it is a certain
-            GPU, otherwise as many as have a core for each of their threads (one, if the user has not set their number).
+        jobs: number of jobs at once; None: one for each GPU with ``hardware.device=cuda``, one with ``cuda:N``,
+            otherwise the number of cores divided by the threads of a job (1 if the user has not set them).
     """
 
     def __init__(self, jobs: int | None) -> None:
@@ -48,12 +52,12 @@ class Parallel(SweepLauncher):
         setup_globals()
         sweep = Path(self.config.hydra.sweep.dir)
         sweep.mkdir(parents=True, exist_ok=True)
-        hardware = self.config.hardware
-        gpus = visible_gpus() if hardware.device == "cuda" else ()
-        if hardware.device.startswith("cuda"):
-            usual = len(gpus)
-        else:
-            usual = cores() // (hardware.threads or openmp_threads() or 1)
+        hardware = self.hardware(job_overrides)
+        gpus = visible_gpus() if any(each.device == "cuda" for each in hardware) else ()
+        usual = min(
+            len(gpus) if each.device.startswith("cuda") else cores() // (each.threads or openmp_threads() or 1)
+            for each in hardware
+        )
         at_once = min(len(job_overrides), self.jobs or max(1, usual))
 
         def job(index: int, slot: int) -> JobReturn | Exception:
@@ -77,6 +81,11 @@ class Parallel(SweepLauncher):
                 raise result
             results.append(result)
         return results
+
+    def hardware(self, jobs: Sequence[Sequence[str]]) -> list[DictConfig]:
+        """The jobs' different settings of ``hardware``."""
+        different = {tuple(key for key in job if key.startswith("hardware")): job for job in jobs}
+        return [self.configured(0, job).hardware if own else self.config.hardware for own, job in different.items()]
 
     def job(self, number: int, overrides: Sequence[str], at_once: int, gpu: str | None) -> JobReturn:
         """Run one job in this process, on this GPU if its device is ``cuda``."""

@@ -1,6 +1,6 @@
 """Five seeds of a run in parallel against five in a row, in seconds that pass; it needs the machine to itself.
 
-FedAvg on scikit-learn's digits, once as `fedrun -m seed=0,1,2,3,4`, once in parallel, in processes of one thread. Five
+FedAvg on scikit-learn's digits, once with `hydra/launcher=basic`, once in parallel, in processes of one thread. Five
 equal jobs on two cores take as long as three in a row if two run at a time, and as two and a half if all do. What is
 saved grows with the length of a job, since a sweep has to start and to end. Runs in a row have all cores, unless
 ``--threads 1`` gives them what those in parallel have.

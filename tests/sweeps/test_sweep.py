@@ -11,8 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra._internal.callbacks import Callbacks
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import HydraContext, RunMode
 from omegaconf import OmegaConf
 
+from fedrun.config.hydra_config import hydra_options
 from fedrun.sweeps.callback import launcher_problem
 from fedrun.sweeps.outcome import Outcome, outcomes
 from fedrun.sweeps.parallel_launcher import Parallel
@@ -365,6 +369,53 @@ def test_how_many_jobs_run_at_once(
     launcher.config.hardware.device = "cuda:1"
     launcher.launch([["seed=0"]] * jobs, 0)
     assert found[1:] == [min(jobs, asked or 1)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "at_once"),
+    [
+        ([["hardware.threads=1"], ["hardware.threads=1"]], 4),
+        ([["hardware.threads=2"], ["hardware.threads=2"]], 2),
+        ([["hardware.threads=2"], ["seed=1"]], 2),
+        ([["hardware=gpu"], ["hardware=gpu"]], 3),
+        ([["hardware.device=cuda:1"], ["seed=1"]], 1),
+    ],
+)
+def test_the_jobs_own_hardware_decides_how_many_run_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: list[list[str]], at_once: int
+) -> None:
+    """On 4 cores and 3 GPUs: an experiment's grid sets values that the sweep's own configuration lacks."""
+    found = []
+    monkeypatch.setattr("fedrun.system.cores.cores", lambda: 4)
+    monkeypatch.setattr("fedrun.sweeps.parallel_launcher.visible_gpus", lambda: ("0", "1", "2"))
+    monkeypatch.setattr(
+        "fedrun.sweeps.job_processes.run_jobs", lambda job, count, many, lost, progress: found.append(many) or []
+    )
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with hydra_options(None):
+        hydra = GlobalHydra.instance().hydra
+        launcher = Parallel(None)
+        launcher.setup(
+            hydra_context=HydraContext(hydra.config_loader, Callbacks()),
+            task_function=lambda _: None,
+            config=hydra.compose_config("config", [f"hydra.sweep.dir={tmp_path}"], RunMode.MULTIRUN),
+        )
+        launcher.launch(keys * 3, 0)
+    assert found == [at_once]
+
+
+@pytest.mark.parametrize("group", ["hydra/launcher", "hydra/sweeper"])
+def test_an_experiment_that_chooses_a_launcher_or_sweeper(checking: Fedrun, tmp_path: Path, group: str) -> None:
+    """Hydra would use that of config.yaml without a word."""
+    (tmp_path / "own/experiment").mkdir(parents=True)
+    (tmp_path / "own/experiment/mine.yaml").write_text(
+        f"# @package _global_\ndefaults:\n  - override /{group}: basic\nhydra: {{mode: MULTIRUN}}\n"
+    )
+    ended = checking("--config-dir", "own", "experiment=mine", "seed=0,1", folder=tmp_path)
+    why = f"experiment=mine: chooses {group}=basic, which only the command line can; add {group}=basic there"
+    assert (ended.status, ended.err) == (2, f"fedrun: {why}\n")
+    ended = checking("--config-dir", "own", "experiment=mine", f"{group}=basic", "seed=-1,1", folder=tmp_path)
+    assert ended.err.startswith("fedrun: seed=-1: ")
 
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "1.5", "all"])

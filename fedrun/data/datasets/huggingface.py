@@ -303,8 +303,8 @@ def _parts(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
         if (split := getattr(config, key)) is not None and split not in loaded:
             alone = "; or dataset.test=null" if key == "test" else ""
             raise InputError(f"dataset.{key}={split}: no such split; {config.name} has {', '.join(loaded)}{alone}")
-    train = _numbered(loaded[config.train])
-    return _drawn(config, train) if config.test is None else (train, _numbered(loaded[config.test]))
+    train = _numbered(config, loaded[config.train])
+    return _drawn(config, train) if config.test is None else (train, _numbered(config, loaded[config.test]))
 
 
 def _drawn(config: HuggingFace, rows: datasets.Dataset) -> tuple[datasets.Dataset, datasets.Dataset]:
@@ -319,8 +319,10 @@ def _drawn(config: HuggingFace, rows: datasets.Dataset) -> tuple[datasets.Datase
     return drawn["train"], drawn["test"]
 
 
-def _numbered(split: datasets.Dataset) -> datasets.Dataset:
+def _numbered(config: HuggingFace, split: datasets.Dataset) -> datasets.Dataset:
     """A published split with the column :data:`ROW`."""
+    if ROW in split.column_names:
+        raise InputError(f"dataset.name={config.name}: has a column {ROW}, which fedrun adds; allowed: another name")
     return split.add_column(ROW, np.arange(1, len(split) + 1))
 
 

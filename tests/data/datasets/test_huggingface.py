@@ -14,7 +14,7 @@ from PIL import Image
 from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.data.datasets.base import Spec
-from fedrun.data.datasets.huggingface import HuggingFace
+from fedrun.data.datasets.huggingface import ROW, HuggingFace, opened
 from fedrun.data.datasets.text_symbols import tokenizer_of
 from fedrun.data.tasks.symbols import IGNORED, LanguageModelling, TokenClassification
 from fedrun.experiment.experiment import build_experiment
@@ -280,3 +280,9 @@ def test_files_that_contradict_each_other_are_refused_with_the_reason(tmp_path: 
     (tmp_path / "test.csv").write_text("text,label\na,good\n")
     with pytest.raises(InputError, match=r"cannot be loaded \(.*good"):
         texts(tmp_path).load()
+
+
+def test_a_column_of_the_name_that_fedrun_adds(tmp_path: Path) -> None:
+    rows = {"text": ["ab", "cd"], "label": [1, 0], ROW: [5, 6]}
+    with pytest.raises(InputError, match=r"has a column fedrun_row, which fedrun adds; allowed: another name$"):
+        opened(texts(saved(tmp_path, rows, rows)))
