@@ -41,7 +41,7 @@ def launcher(folder: Path, device: str, jobs: int | None) -> Parallel:
     one.config = OmegaConf.create(
         {
             "hydra": {"sweep": {"dir": str(folder)}, "job": {"name": "fedrun"}, "launcher": {}},
-            "hardware": {"device": device},
+            "hardware": {"device": device, "threads": None},
         }
     )
     context: Any = SimpleNamespace(

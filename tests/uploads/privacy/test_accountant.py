@@ -90,6 +90,7 @@ def spent(clients: float, noise: float, rounds: int, delta: float) -> float:
     return pld.PLDAccountant().compose(event, rounds).get_epsilon(delta)
 
 
+@pytest.mark.slow
 def test_the_least_noise_by_pld_may_be_below_half_of_that_by_rdp():
     """The inverse of the reference value 0.053037 at z = 1; RDP needs 3.96 times more."""
     release = Release(342477, 100, 0.0, "poisson")
