@@ -107,6 +107,7 @@ APPEAL = ("appeal=warmup", "appeal.steps=5", "population.test_share=0.3", "popul
 FURTHER = [
     (2, ("strategy=feddisco",)),  # weighs by the whole cohort
     (2, ("attack=ipm", "attack.share=0.3")),
+    (3, ("strategy=fedexp", "strategy/client=fedprox", "clients_per_round=2")),  # measures every client's model
     (2, ("strategy=qffl", "attack=gaussian", "attack.share=0.3")),
     (2, ("strategy=norm_clipping",)),  # sees every client's whole model, and builds its next one in the mean's place
     (2, ("strategy=solo", "clients_per_round=2")),
@@ -130,7 +131,6 @@ FURTHER = [
         (2, ("strategy=scaffold",)),
         (3, ("strategy=turbosvm", "hardware.executor=in_process")),
         (2, ("strategy=median",)),  # sees every client's whole model
-        (3, ("strategy=fedexp", "strategy/client=fedprox", "clients_per_round=2")),  # measures every client's model
         (2, ("strategy=maxfl", "participation=flexible", "evaluation.tuning_steps=2", *APPEAL)),
         (2, ("strategy=scaffold", "compression=topk", "compression.fraction=0.1", "compression.down=half")),
         (
