@@ -27,7 +27,7 @@ def test_a_machine_without_a_gpu(tmp_path: Path) -> None:
     "sections",
     [
         ["agreement", "determinism", "femnist", "convolutions"],
-        pytest.param(["recurrent", "lstm", "tiny", "evaluation", "turbosvm"], marks=pytest.mark.slow),
+        pytest.param(["recurrent", "tiny", "evaluation", "turbosvm", "lstm"], marks=pytest.mark.slow),
     ],
     ids=len,
 )
