@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.defaults_entry import entry_of
+from fedrun.config.key_reference import HYDRA_GROUPS
 from fedrun.config.options import content, option_files
 from fedrun.config.overrides import without_implied
 from fedrun.config.sweeper import GRIDS
@@ -42,7 +43,7 @@ CURVES = "curves.png"
 WITHOUT_VALIDATION = "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
 """The message that rejects a search which would choose settings by the test set."""
 
-EXPERIMENT, PLUGINS = "experiment", ("hydra/sweeper", "hydra/launcher")
+EXPERIMENT = "experiment"
 
 BY_NUMBER = "${hydra.job.num}"
 """The folder of a job's outcome, below the sweep's folder."""
@@ -86,7 +87,7 @@ def ignored_choice(config: DictConfig) -> str | None:
     on_command_line = {str(argument).partition("=")[0] for argument in config.hydra.overrides.hydra}
     for line in content(EXPERIMENT, name, files[name]).get("defaults", ()):
         entry = entry_of(line, EXPERIMENT)
-        if entry is None or not entry.override or entry.group not in PLUGINS or entry.group in on_command_line:
+        if entry is None or not entry.override or entry.group not in HYDRA_GROUPS or entry.group in on_command_line:
             continue
         if entry.option != config.hydra.runtime.choices[entry.group]:
             choice = f"{entry.group}={entry.option}"

@@ -91,6 +91,7 @@ def test_texts_cannot_be_predicted_as_numbers(tmp_path: Path) -> None:
         load(tmp_path, "tabular_regression", table="part,a,y\ntrain,1,low\ntest,2,high\n")
 
 
+@pytest.mark.filterwarnings("error")
 def test_numbers_beyond_float32(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"table.csv: row 3 has price 1e\+300; allowed: up to 3.4e38 \(float32\)$"):
         load(tmp_path, "tabular_regression", "dataset.labels=[price]", table=TABLE.replace("6,0", "1e300,0"))
