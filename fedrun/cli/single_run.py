@@ -6,7 +6,6 @@ import logging
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrun.cli.screen_log import log_to_screen
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from fedrun.config.composed import Composed
     from fedrun.data.federation import Federation
     from fedrun.experiment.experiment import Experiment
-    from fedrun.experiment.studies.base import Study
 
 FAILED = 1
 """Exit status of a run that cannot continue."""
@@ -33,11 +31,6 @@ def single_run(composed: Composed) -> None:
         ranks = _ranks()
         with ranks.raise_on_all():
             experiment = build_experiment(composed)
-            if experiment.study is not None and launched():
-                raise InputError("a study is computed by one process; start it without torchrun")
-        if experiment.study is not None:
-            print(_run_study(experiment.study, experiment.folder, experiment.seed))
-            return
         from fedrun.runs.division import divide  # loads modules that rejected configurations do not need
 
         processes, federation = (1, None) if launched() else divide(experiment)
@@ -87,17 +80,6 @@ def _run_part(experiment: Experiment, federation: Federation | None, ranks: Rank
         return 0
     except Exception as error:  # shown in full by `failed` if it was not expected
         return failed(ranks, error)
-
-
-def _run_study(study: Study, folder: Path, seed: int) -> str:
-    """Run a study in its folder; return its result as text."""
-    from fedrun.runs.folder import create, require_writable
-    from fedrun.system.writing import writing
-
-    require_writable(folder)
-    create(folder)
-    with writing(folder):
-        return study.run(folder, seed)
 
 
 def composition_failed(line: str) -> int:

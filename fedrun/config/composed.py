@@ -92,7 +92,7 @@ class Composed:
         Raises:
             InputError: there is no such option or scale.
         """
-        for key in ("study", HPARAMS, STRATEGY_HPARAMS):
+        for key in (HPARAMS, STRATEGY_HPARAMS):
             self.check_chosen(key, folders)
         self.check_parts(folders)
         sweeper.at(self.config["scale"])

@@ -33,7 +33,6 @@ from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
 from fedrun.experiment.record import RunRecord
 from fedrun.experiment.strategy import Strategy
-from fedrun.experiment.studies.base import Study
 from fedrun.experiment.tracking import Tracking
 from fedrun.experiment.upload_checks import check_transforms
 from fedrun.models.base import ModelConfig
@@ -56,7 +55,6 @@ class Experiment:
         partition: how its samples are distributed over clients.
         model: the network.
         strategy: the client strategy and the server strategy.
-        study: a study to compute instead of a run; None: a run.
         local: the settings of local training.
         population: which clients are unseen, test on their own samples, or have flipped labels.
         validation: the training data held out to choose settings; they replace all test data.
@@ -92,7 +90,6 @@ class Experiment:
     partition: Partition
     model: ModelConfig
     strategy: Strategy
-    study: Annotated[Study | None, Neutral(None)]
     local: LocalTraining
     population: Population
     validation: Validation
@@ -173,10 +170,6 @@ class Experiment:
             raise InputError(
                 f"{chosen('privacy', self.privacy)} with {chosen('participation', self.participation)}: the privacy "
                 "loss is that of its own draw of the participants; choose participation=everyone"
-            )
-        if self.study is not None and self.hardware.processes not in ("auto", 1):
-            raise InputError(
-                f"hardware.processes={self.hardware.processes}: a study is computed by one process; allowed: auto"
             )
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")

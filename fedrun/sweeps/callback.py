@@ -263,10 +263,8 @@ def check_job(experiment: Experiment) -> None:
     """Reject an experiment that cannot be a job of a sweep.
 
     Raises:
-        InputError: it is a study, or needs several processes.
+        InputError: it needs several processes.
     """
-    if experiment.study is not None:
-        raise InputError("a study cannot be a job of a sweep; start it alone")
     processes = experiment.hardware.processes
     if isinstance(processes, int) and processes > 1:
         raise InputError(f"hardware.processes={processes}: a job of a sweep has one process; allowed: auto, 1")

@@ -159,7 +159,6 @@ REFUSED = [
         "--config-name=other",
         "--config-name: there is one configuration, conf/config.yaml; a run is repeated by its over",
     ),
-    ("study=abc", "study=abc: no"),
     ("scale=[a]", "scale=[a]: allowed: full, as this is no experiment with scales\n"),
     ("scale={a:1}", "scale={'a': 1}: allowed: full, as this is no experiment with scales\n"),
     ("-m experiment=turbosvm/tune scale=[a]", "scale=['a']: allowed: full, small, smoke\n"),
@@ -207,12 +206,6 @@ def test_a_refused_configuration(checking: Fedrun, tmp_path: Path, arguments: st
     assert (ended.status, ended.out) == (2, "")
     assert list(tmp_path.iterdir()) == []
     assert ended.deferred, "torch was loaded before the configuration was refused"
-
-
-def test_a_study_is_no_job_of_a_sweep(checking: Fedrun, tmp_path: Path) -> None:
-    ended = checking("-m", "study=mean_estimation", "seed=0,1", folder=tmp_path)
-    assert ended.err.startswith("fedrun: a study cannot be a job of a sweep; start it alone (job 0 of the sweep: ")
-    assert (ended.status, ended.out, list(tmp_path.iterdir())) == (2, "", [])
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_every_strategy(strategy: str) -> None:
 
 OTHER_GROUPS = (
     *("partition", "hardware", "tracking", "attack", "privacy", "compression", "secure_sum"),
-    *("appeal", "participation", "study", "experiment"),
+    *("appeal", "participation", "experiment"),
 )
 
 NEEDS = {
@@ -391,11 +391,11 @@ def test_a_key_that_is_added_later_leaves_hashes_while_it_is_neutral() -> None:
 
 
 def test_what_a_run_does_not_use_is_not_in_its_hash() -> None:
-    """As if there were no attacks, thresholds and studies."""
+    """As if there were no attacks and thresholds."""
     experiment = build("attack=none", "attack.seed=null")
     settings = {item.name: getattr(experiment, item.name) for item in dataclasses.fields(experiment)}
     del settings["origin"]
-    for unused in ("attack", "appeal", "participation", "study"):
+    for unused in ("attack", "appeal", "participation"):
         del settings[unused]
         assert identity_hash(Experiment, settings) == experiment.record.hash
     assert hash_of("attack=gaussian", "attack.share=0.2") != experiment.record.hash

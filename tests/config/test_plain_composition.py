@@ -19,7 +19,7 @@ from fedrun.config.overrides import with_implied
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.sweeper import SweeperSettings, sweeper_settings
 
-ALONE = ("experiment", "hparams", "study")
+ALONE = ("experiment", "hparams")
 """Groups whose options change those of other groups."""
 
 
@@ -102,7 +102,7 @@ def test_arguments(overrides: list[str]) -> None:
         "~strategy=moon",
         "~strategy",
         "strategy/server@nowhere=fedavg",
-        "study=null",
+        "hparams=null",
         "rounds=[1",
     ],
 )

@@ -29,7 +29,6 @@ REFUSED = {
     "population.unseen_clients=-1": "population.unseen_clients=-1: allowed: an integer, at least 0",
     "attack=sign_flip attack.scale=0": "attack.scale=0: allowed: a finite number, above 0",
     "strategy=fedumf strategy.server.alpha=1.5": "strategy.server.alpha=1.5: allowed: a finite number, at least 0 and",
-    "experiment=maxfl/mean_estimation hardware=distributed": "hardware.processes=torchrun: a study is computed by one",
     "hardware.threads=99999": "hardware.threads=99999: allowed: an integer, at least 1 and at most 1024; or null",
     "attack.share=0.5": "attack.share=0.5 with attack=none: allowed: 0, or another attack, such as attack=gaussian",
     "seed=0..3": "seed=0..3: allowed: an integer, at least 0; a sweep over 0 to 3: -m 'seed=range(0,4)'",
