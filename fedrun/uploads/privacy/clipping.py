@@ -40,8 +40,8 @@ def layer_bounds(bound: float, sizes: Sequence[int], by_size: bool) -> list[floa
 
 
 def update_noise(noise_multiplier: float, count_noise: float) -> float:
-    """z_Δ = (z⁻² − (2 σ_b)⁻²)^(−1/2), the uploads' noise multiplier where the noised count of unclipped clients is also
-    released: both together cost z (Andrew et al., 2021, arXiv 1905.03871, theorem 1).
+    """z_Δ = (z⁻² − (2 σ_b)⁻²)^(−1/2), the uploads' noise multiplier where a noised sum, to which every client adds ½ or
+    −½, is also released: both together cost z (Andrew et al., 2021, arXiv 1905.03871, theorem 1).
 
     Args:
         noise_multiplier: z; 0 stays 0.

@@ -24,12 +24,14 @@ BOUND = "privacy/clip"
 
 @config_class
 class UserLevelAdaptive(UserLevel):
-    """The server also learns a noised count of the clients whose upload was not clipped, and moves the bound by it.
+    """The server also learns which share of the uploads was not clipped, from a noised sum, and moves the bound by it.
+
+    A client adds ½ to the sum if its upload was not clipped, else −½, so that it changes the sum by ½ and not by 1.
 
     Attributes (besides those of :class:`UserLevel`; ``clip`` is the first round's):
         quantile: γ in (0, 1) of the norms that the bound follows.
         lr: η_C in (0, 10], the step of the bound's logarithm.
-        count_noise: σ_b > 0, the standard deviation of the count's noise; None: a twentieth of the expected cohort.
+        count_noise: σ_b > 0, the standard deviation of the sum's noise; None: a twentieth of the expected cohort.
     """
 
     quantile: Annotated[float, Gt(0), Lt(1)]
@@ -79,13 +81,13 @@ class AdaptiveClipping(CentralNoise):
     def combine(self, displacements: Vectors, update: CohortUpdate, slots: Vectors, round: Round) -> Combined:
         combined = super().combine(displacements, update, slots, round)
         noise = torch.randn((), generator=generator(round.seed, "privacy count", round.index), dtype=torch.float64)
-        # b̃ = (Σ b_k + σ_b ξ) / den, where σ_b = 0 in a run without noise
+        # b̃ = ½ + (Σ (b_k − ½) + σ_b ξ) / den, where σ_b = 0 in a run without noise
         deviation = self.count_noise if self.release.noise_multiplier else 0.0
         zeros = len(update.excluded)  # uploads that count as the zero vector, which is not clipped
         unclipped = zeros + (float((1 - update.measures[CLIPPED]).sum()) if CLIPPED in update.measures else 0.0)
         took_part = zeros + len(update.clients)
         clients = self.release.cohort if self.settings.denominator == "fixed" else max(took_part, 1)
-        share = (unclipped + deviation * float(noise)) / clients
+        share = 0.5 + (unclipped - took_part / 2 + deviation * float(noise)) / clients
         bound = next_bound(self.bound(slots), share, self.settings.quantile, self.settings.lr)
         slot = torch.full_like(slots[BOUND], bound)
         return Combined(combined.displacements, {BOUND: slot}, combined.metrics, combined.clients)

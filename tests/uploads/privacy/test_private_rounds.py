@@ -311,6 +311,25 @@ def test_adaptive_bounds_count_clients(make_experiment):
     assert bounds == pytest.approx([1e6 * math.exp(-0.1 * number) for number in range(5)])
 
 
+@pytest.mark.parametrize(("clip", "side"), [(1e6, 0.5), (1e-6, -0.5)])
+def test_a_client_more_changes_the_count_by_a_half(make_experiment, clip, side):
+    """As theorem 1 of Andrew et al. assumes: a cohort of n, all unclipped or all clipped, gives b̃ = ½ ± n / (2 M).
+
+    Counted as 1 or 0, an unclipped client more would change the sum by 1, at twice the privacy loss. M = 2.
+    """
+    privacy = private("user_level_adaptive", clip=clip, quantile=0.3, lr=0.2)
+    simulation = Simulation(make_experiment(network=mlp, clients_per_round=2, privacy=privacy))
+    state, sizes = simulation.initial(), set()
+    for _ in range(8):
+        cohort, _ = simulation.cohort(state)
+        sizes.add(len(cohort))
+        after, _ = simulation.advance(state)
+        moved = math.log(float(after.server.slots["privacy/clip"] / state.server.slots["privacy/clip"]))
+        assert moved == pytest.approx(-0.2 * (0.5 + side * len(cohort) / 2 - 0.3))
+        state = after
+    assert len(sizes) > 2
+
+
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "fedadam", "fedper"])
 def test_strategies_that_need_sums_only(make_experiment, name):
     """Two vectors are clipped together, entries that stay with the client get no noise, and rounds go on."""
