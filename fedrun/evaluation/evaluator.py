@@ -121,13 +121,22 @@ class Evaluator:
         return per_holder(self._results_of(SEEN, state, train), train)
 
     def training_losses(self, state: State, clients: torch.Tensor) -> torch.Tensor:
-        """F_k(w) of some clients (int64 ``[c]``), float64 ``[c]``."""
-        train = self._phase.federation.train
-        if self._personal or len(clients) == len(train):
-            return self.on_training(state)[0][clients]
-        some = ClientIndices.of([train[client].numpy() for client in clients.tolist()])
-        models = [server.model for server in state.models]
-        return per_holder(self._evaluate_on_all_ranks(models, some.samples), some)[0]
+        """F_k(w) of some clients (int64 ``[c]``), float64 ``[c]``, by the model that each uses, also if it has no test
+        samples: the global one, its cluster's, or its own.
+        """
+        train, chosen = self._phase.federation.train, clients.tolist()
+        if len(state.models) == 1 and not is_personal(self._phase.client):
+            if len(chosen) == len(train):
+                return per_holder(self.results(state, train.samples), train)[0][clients]
+            some = ClientIndices.of([train[client].numpy() for client in chosen])
+            return per_holder(self._evaluate_on_all_ranks([state.server.model], some.samples), some)[0]
+
+        def loss(client: int, models: list[torch.Tensor]) -> float:
+            own = ClientIndices.of([train[client].numpy()])
+            return float(per_holder(self._evaluate(models, own.samples), own)[0])
+
+        losses = self._by_client(state, loss, frozenset(chosen))
+        return torch.tensor([losses[client] for client in chosen], dtype=torch.float64)
 
     # --- on the pooled samples ---
 
@@ -139,7 +148,8 @@ class Evaluator:
             return self._personal_results(state, federation.client_test).metrics(outputs)
         # Without a global model and without clients' own test samples, every client is tested on all test samples.
         test = federation.test.samples
-        by_client = self._by_client(state, lambda _, models: self._evaluate(models, test).metrics(outputs))
+        measured = self._by_client(state, lambda _, models: self._evaluate(models, test).metrics(outputs))
+        by_client = list(measured.values())
         return {name: sum(metrics[name] for metrics in by_client) / len(by_client) for name in by_client[0]}
 
     def _attack_success(self, state: State, triggered: torch.Tensor) -> float:
@@ -151,10 +161,10 @@ class Evaluator:
         federation = self._phase.federation
         victims = set(range(len(federation.train))) - federation.attackers or federation.attackers
 
-        def score(client: int, models: list[torch.Tensor]) -> float | None:
-            return self._evaluate(models, triggered).mean_score if client in victims else None
+        def score(client: int, models: list[torch.Tensor]) -> float:
+            return self._evaluate(models, triggered).mean_score
 
-        scores = [known for known in self._by_client(state, score) if known is not None]
+        scores = self._by_client(state, score, victims).values()
         return sum(scores) / len(scores)
 
     def _metrics_until_rejected(self, state: State, target: float) -> Metrics:
@@ -275,15 +285,22 @@ class Evaluator:
         known = self._newest_personal[1]
         if id(clients) not in known:  # the federation's own, which live as long as this object
             of_client = self._by_client(state, lambda client, models: self._evaluate(models, clients[client]))
-            known[id(clients)] = joined(of_client)
+            known[id(clients)] = joined(list(of_client.values()))
         return known[id(clients)]
 
-    def _by_client(self, state: State, measure: Callable[[int, list[torch.Tensor]], T]) -> list[T]:
-        """Measure the models that each client uses. Each rank measures a part of the clients."""
+    def _by_client(
+        self, state: State, measure: Callable[[int, list[torch.Tensor]], T], clients: Set[int] | None = None
+    ) -> dict[int, T]:
+        """Measure the models that each of some clients uses (None: all), by client, ascending. Each rank measures a
+        part of them.
+        """
         local = self._local_clients(state, state_names(self._phase.client, self._phase.network.layout))
-        measured = {client: measure(client, self._models_of(state, client)) for client in local}
-        by_client = {client: value for part in self._ranks.all_gather(measured) for client, value in part.items()}
-        return [by_client[client] for client in range(len(self._phase.federation.train))]
+        measured = {
+            client: measure(client, self._models_of(state, client))
+            for client in local
+            if clients is None or client in clients
+        }
+        return dict(sorted(item for part in self._ranks.all_gather(measured) for item in part.items()))
 
     def _local_clients(self, state: State, names: Set[str]) -> list[int]:
         """The clients, ascending, that this rank evaluates: those whose state on this rank has some of these names, and

@@ -13,8 +13,8 @@ training then takes 0.6 to 0.95 of the time, and evaluation 0.4 to 0.95.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -277,6 +277,15 @@ class FlatNetwork:
         self.vector.copy_(vector)
         for counter, initial in zip(self._counters, self._initial_counters, strict=True):
             counter.copy_(initial)
+
+    @contextmanager
+    def unmoved_buffers(self) -> Iterator[None]:
+        """Put buffers of all types back after the block, such as BatchNorm's running statistics and their counter."""
+        floats = self.vector[self.layout.trainable :]
+        kept = [(buffer, buffer.clone()) for buffer in (floats, *self._counters)]
+        yield
+        for buffer, before in kept:
+            buffer.copy_(before)
 
     def evaluated(self, inputs: torch.Tensor) -> torch.Tensor:
         """The outputs in evaluation mode for encoded inputs, ready for :meth:`backward`.

@@ -261,7 +261,7 @@ class Simulation:
         return Candidates(
             seed=phase.seed,
             round=round,
-            rounds=phase.rounds,
+            rounds=phase.end,
             size=phase.cohort_size,
             samples=phase.federation.train.sizes,
             losses=lambda clients: active.evaluator.training_losses(state, clients),

@@ -33,7 +33,7 @@ class Gradient(Protocol):
         Args:
             parameters: where the gradient is computed.
             batch: its number in the step.
-            moves_buffers: whether the pass changes float buffers, such as BatchNorm's running statistics.
+            moves_buffers: whether the pass changes buffers, such as BatchNorm's running statistics.
         """
 
 

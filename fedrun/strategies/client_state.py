@@ -46,10 +46,10 @@ class ClientStates:
     store: Keep = in_memory
 
     def of(self, client: int, device: torch.device) -> Vectors:
-        """The state of a client: a vector on the device for each name."""
+        """The state of a client: a new vector on the device for each name, which may be changed in place."""
         held = self.held.get(client, {})
         return {
-            name: held[name].to(device) if name in held else torch.zeros(length, device=device)
+            name: held[name].to(device, copy=True) if name in held else torch.zeros(length, device=device)
             for name, length in self.lengths.items()
         }
 

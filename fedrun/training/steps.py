@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -45,7 +46,7 @@ class Steps:
         record: Record,
     ) -> None:
         self._network = network
-        self._weights, self._buffers = network.vector.tensor_split([network.layout.trainable])
+        self._weights = network.vector[: network.layout.trainable]
         self._strategy = strategy
         self._local = local
         self._rate = rate
@@ -108,12 +109,11 @@ class Steps:
         return gradient
 
     def _gradient_at(self, parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True) -> torch.Tensor:
-        current, kept = self._weights.clone(), None if moves_buffers else self._buffers.clone()
+        current = self._weights.clone()
         self._weights.copy_(parameters)
-        gradient = self._objective.gradient(*self._group[batch]).clone()
+        with nullcontext() if moves_buffers else self._network.unmoved_buffers():
+            gradient = self._objective.gradient(*self._group[batch]).clone()
         self._weights.copy_(current)
-        if kept is not None:
-            self._buffers.copy_(kept)
         return gradient
 
     def end_epoch(self) -> None:

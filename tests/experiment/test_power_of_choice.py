@@ -13,9 +13,11 @@ from fedrun.config.build import option
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.participation.base import Candidates, Participation, select
 from fedrun.experiment.participation.power_of_choice import PowerOfChoice
+from fedrun.experiment.strategy import ClusteredStrategy, Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
+from ..helpers.quadratic_clients import FEDAVG, SGD
 from ..helpers.small_networks import mlp
 
 
@@ -87,6 +89,40 @@ def test_losses_are_those_of_the_global_model(make_experiment: Callable[..., Exp
         found, _ = simulation.cohort(state)
         assert found.tolist() == expected.tolist()
         state, _ = simulation.advance(state)
+
+
+@pytest.mark.parametrize("kind", ["ditto", "clusters"])
+def test_losses_are_those_of_the_models_that_clients_use(make_experiment: Callable[..., Experiment], kind: str) -> None:
+    """Its own, or its cluster's, also if no client has test samples."""
+    strategy = Strategy(client=option("strategy/client", "ditto"), server=FEDAVG)
+    if kind == "clusters":
+        parts = option("strategy/clustering", "ifca"), option("strategy/post_training", "none")
+        strategy = ClusteredStrategy(client=SGD, server=FEDAVG, clustering=parts[0], post_training=parts[1])
+    asked: list[float] = []
+
+    @dataclass(frozen=True)
+    class Asks(Participation):
+        def participants(self, candidates: Candidates) -> tuple[torch.Tensor, dict[str, float]]:
+            asked[:] = [candidates.rounds, *candidates.losses(torch.tensor([5, 0, 3])).tolist()]
+            return torch.arange(6), {}
+
+    experiment = make_experiment(network=mlp, clients_per_round=6, rounds=4, participation=Asks(), strategy=strategy)
+    simulation = Simulation(experiment)
+    state, _ = simulation.advance(simulation.initial())
+    simulation.cohort(state)
+    losses = []
+    for client in (5, 0, 3):
+        if kind == "clusters":
+            assert state.membership is not None
+            model = state.models[int(state.membership[client].argmax())].model
+        else:
+            model = state.client_states.held[client]["own"]
+        network = mlp(simulation.dataset.spec)
+        network.load_state_dict(simulation.network.layout.views(model.clone()))
+        samples = simulation.federation.train[client]
+        inputs, labels = simulation.dataset.inputs[samples].float() / 255, simulation.dataset.targets[samples]
+        losses.append(torch.nn.functional.cross_entropy(network(inputs), labels).item())
+    assert asked == pytest.approx([4, *losses], rel=1e-5)
 
 
 @dataclass(frozen=True)

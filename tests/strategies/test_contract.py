@@ -15,6 +15,7 @@ from fedrun.config.composed import compose
 from fedrun.config.config_class import config_class
 from fedrun.execution.choice import EXECUTORS
 from fedrun.experiment.experiment import Experiment, build_experiment
+from fedrun.models.flat_network import Layout
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import LinearCorrection
 from fedrun.strategies.fedavg import FedAvg
@@ -106,3 +107,24 @@ def test_a_client_that_changes_the_broadcast(experiment: Experiment, executor: s
     simulation = with_part(changed, "client", "start", lambda s, received, state, c, client: received[MODEL].add_(1))
     with pytest.raises(InputError, match=r"^mine.Mine: a method has changed 'model' of the broadcast in place"):
         simulation.advance(simulation.initial())
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_client_that_changes_its_state_in_place(experiment: Experiment, executor: str) -> None:
+    """A round is a pure function of the state before it: from one state it gives the same result twice."""
+
+    class Counting(SGD):
+        def client_state(self, layout: Layout) -> dict[str, int]:
+            return {"rounds": 1}
+
+        def finish(self, model, received, client_state, constants, client):  # type: ignore[no-untyped-def]
+            client_state["rounds"] += 1
+            return {MODEL: model}, {"rounds": client_state["rounds"]}
+
+    hardware = option("hardware", "cpu", executor=executor, threads=1)
+    strategy = replace(experiment.strategy, client=config_class(Counting)())
+    simulation = Simulation(replace(experiment, hardware=hardware, strategy=strategy, clients_per_round=1.0))
+    first, _ = simulation.advance(simulation.initial())
+    for _ in range(2):
+        second, _ = simulation.advance(first)
+        assert [float(second.client_states.held[client]["rounds"]) for client in range(4)] == [2.0] * 4

@@ -385,6 +385,19 @@ def test_fedsams_running_statistics_are_those_of_the_unperturbed_pass(make_exper
     assert_equal_after(simulation, server_of, 3)
 
 
+def test_fedsams_second_pass_is_not_counted(make_experiment):
+    """With momentum None, BatchNorm weights a batch by 1 / the number of batches so far."""
+
+    def counting(spec):
+        network = batch_norm(spec)
+        network.encoder[1].momentum = None
+        return network
+
+    pairs = [Strategy(client=half, server=FEDAVG) for half in (client("fedsam", rho=0.0), SGD)]
+    models = [final_model(make_experiment(network=counting, strategy=pair), 1) for pair in pairs]
+    torch.testing.assert_close(*models, rtol=1e-5, atol=1e-6)
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 NEUTRAL = {

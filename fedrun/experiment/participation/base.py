@@ -38,11 +38,11 @@ class Candidates:
     Attributes:
         seed: the run's seed; random numbers depend on it, on the round and on nothing else.
         round: t = 0, 1, ..
-        rounds: T, the rounds of the run's phase.
+        rounds: T, the rounds until the run's phase ends, counted from the run's beginning.
         size: M, the number of participants of a round, at most N.
         samples: n_k, the training samples of each client, int64 ``[N]``.
-        losses: computes F_k(w), the mean loss of the model that a client uses (the global one, or its own) on its
-            training samples, float64 ``[c]``, given the numbers of some clients, int64 ``[c]``.
+        losses: computes F_k(w), the mean loss of the model that a client uses (the global one, its cluster's, or
+            its own) on its training samples, float64 ``[c]``, given the numbers of some clients, int64 ``[c]``.
         thresholds: returns ρ_k, float64 ``[N]``, if the clients have thresholds (``appeal``).
     """
 
@@ -82,7 +82,7 @@ class Participation:
         Args:
             size: M, the number of participants of a round, at most N.
             clients: N.
-            rounds: T, the rounds of the run's phase.
+            rounds: T, the rounds of the run's first phase.
         """
         return 1 if self.varies and size < clients else size
 

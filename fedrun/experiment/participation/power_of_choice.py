@@ -14,7 +14,9 @@ from fedrun.system.randomness import numpy_generator
 
 @config_class
 class PowerOfChoice(Participation):
-    """π_pow-d: of d candidates, the M with the largest loss F_k(w) of the global model take part.
+    """π_pow-d: of d candidates, the M with the largest loss F_k(w) take part.
+
+    F_k(w) is the loss of the model that client k uses: the global one, its cluster's, or its own.
 
     The paper weights the M uploads equally: ``strategy.server.weighting=uniform``.
 
