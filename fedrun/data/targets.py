@@ -81,6 +81,25 @@ def targets_of(split: EvaluationSplit, entries: Iterable[float | str]) -> tuple[
     return tuple(map(Target.of, entries)) if split == "test" else ()
 
 
+def check_recorded(targets: Iterable[Target], metrics: Iterable[str]) -> None:
+    """Reject targets of metrics that a run does not record.
+
+    Args:
+        targets: the run's.
+        metrics: names of its first evaluated round's: with ``_estimate``, where an evaluation stopped early, and
+            without ``train/*``, if no client took part.
+
+    Raises:
+        InputError: naming the metric and those that the run records.
+    """
+    recorded = {name.removesuffix("_estimate") for name in metrics}
+    parts = {name.partition("/")[0] for name in recorded}
+    for target in targets:
+        if target.metric not in recorded and ("train" in parts or not target.metric.startswith("train/")):
+            allowed = sorted(name for name in recorded if name.partition("/")[0] in PARTS)
+            raise InputError(f"targets: the run records no {target.metric}; allowed: {', '.join(allowed)}")
+
+
 def check_targets(entries: Iterable[float | str], task: Task) -> None:
     """Reject targets of metrics that no run on a task has.
 

@@ -171,6 +171,12 @@ class Experiment:
                 f"{chosen('privacy', self.privacy)} with {chosen('participation', self.participation)}: the privacy "
                 "loss is that of its own draw of the participants; choose participation=everyone"
             )
+        if self.secure_sum.changes_uploads and not self.participation.known_in_advance:
+            raise InputError(
+                f"{chosen('secure_sum', self.secure_sum)} with {chosen('participation', self.participation)}, which "
+                "may depend on single clients' losses: the server learns sums only; allowed: participation=everyone, "
+                "bernoulli"
+            )
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
         if self.stop_at_targets and self.validation.evaluation_split != "test":

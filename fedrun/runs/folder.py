@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import shutil
 import zlib
@@ -17,6 +18,8 @@ from fedrun.system.atomic_file import atomic_write
 from fedrun.system.checksums import CHECKSUMS, checksum_line, damaged_files, write_checksums
 from fedrun.system.errors import InputError
 from fedrun.system.writing import writing
+
+log = logging.getLogger(__name__)
 
 SUMMARY = "summary.json"
 CHECKPOINT = "checkpoint.pt"
@@ -143,8 +146,10 @@ def locked(folder: Path) -> Iterator[None]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise InputError(f"{folder}: another process is computing this run; wait for it or stop it") from None
+        except OSError as error:  # some network file systems have no locks
+            log.warning("%s: cannot be locked (%s); do not start this run twice at once", folder, error.strerror)
         yield
 
 

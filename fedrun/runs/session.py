@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from fedrun.data.targets import Target, targets_of
+from fedrun.data.targets import Target, check_recorded, targets_of
 from fedrun.evaluation.client_results import Metrics
 from fedrun.execution.distributed_client_state import DistributedClientStates
 from fedrun.execution.hardware import gpu_name
@@ -147,6 +147,8 @@ class Session:
 
         def record(state: State, round_metrics: Metrics) -> None:
             row = self.row(state, round_metrics, rows)
+            if len(rows) == 1:  # the first round: before it there are no metrics of training
+                check_recorded(self.targets, row)
             if metrics is not None:
                 with writing(self.folder / METRICS):
                     row = metrics.append(row)

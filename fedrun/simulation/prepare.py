@@ -155,7 +155,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
         _check_colluding(experiment, len(federation.attackers), clients, 1 if varies else cohort)
     phase = Phase(
         end=experiment.first_rounds,
-        rounds=experiment.rounds,
+        run_rounds=experiment.rounds,
         seed=experiment.seed,
         federation=federation,
         samples=Samples.of(_cut_to_longest(dataset) if experiment.model.reads_any_length else dataset, device),

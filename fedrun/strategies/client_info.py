@@ -52,9 +52,9 @@ class ClientInfo:
         samples: n_k, training samples, float32 ``[..., 1]``.
         relative_size: ω_k = n_k N / Σ_j n_j over all N clients, float32 ``[..., 1]``; 1 if all have as many samples.
         steps: K_k, the SGD steps that the client makes in the round, float32 ``[..., 1]``.
-        mean_steps: K̄, the steps of a client that holds the mean number of samples: E ⌈mean n_k / B⌉.
-        label_counts: training samples per class, float32 ``[..., classes]``; only for strategies that request it, as
-            are the next three (:attr:`fedrun.strategies.client.ClientStrategy.wants`).
+        mean_steps: K̄, the steps of a client that holds the mean number of samples: E ⌈mean n_k / B⌉, or K.
+        label_counts: training samples per class, float32 ``[..., classes]``. This and the next three are None unless
+            requested (:attr:`fedrun.strategies.client.ClientStrategy.wants`).
         initial_loss: F_k at the broadcast model, over all of the client's training samples and in evaluation mode,
             float64 ``[..., 1]``, as the client reports it. It costs a forward pass over the samples.
         initial_gradient: the gradient of that loss, float32 ``[..., T]``. It costs a forward and a backward pass.

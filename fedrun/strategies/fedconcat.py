@@ -101,7 +101,7 @@ class Classifier(PostTraining):
         server = FewSteps(weighting="uniform", most=self.steps)
         return replace(
             phase,
-            end=phase.rounds,
+            end=phase.run_rounds,
             federation=replace(phase.federation, dataset=dataset),
             samples=samples,
             model=model,

@@ -30,7 +30,7 @@ class Phase:
 
     Attributes:
         end: server updates made when the phase ends, counted from the beginning of the run.
-        rounds: the server updates of the whole run, over all phases.
+        run_rounds: the server updates of the whole run, over all phases.
         seed: the run's seed.
         federation: who holds which samples; its dataset is what this phase's network reads.
         samples: that dataset on its device.
@@ -48,7 +48,7 @@ class Phase:
     """
 
     end: int
-    rounds: int
+    run_rounds: int
     seed: int
     federation: Federation
     samples: Samples
@@ -76,7 +76,7 @@ class Phase:
     @property
     def is_last(self) -> bool:
         """Whether the run ends with this phase."""
-        return self.end == self.rounds
+        return self.end == self.run_rounds
 
     def broadcast(self, server: ServerState) -> dict[str, torch.Tensor]:
         """The vectors of a server's broadcast that the clients need."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def locked(folder: Path) -> Iterator[bool]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            logger.info("waiting for another process that writes to %s", folder)
+            log.info("waiting for another process that writes to %s", folder)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError:
             yield False

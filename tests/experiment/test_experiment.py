@@ -19,6 +19,8 @@ REFUSED = {
     "evaluation.tuning_steps=2": "evaluation.tuning_steps=2 needs test samples of every client; set population",
     "participation=flexible": "participation=flexible needs every client's threshold; choose appeal=warmup",
     "participation=flexible appeal=warmup strategy=fedumf": "participation=flexible cannot be combined with idle",
+    "participation=power_of_choice secure_sum=fixed_point": "secure_sum=fixed_point with participation=power_of_choice"
+    ", which may depend on single clients' losses: the server learns sums only; allowed: participation=everyone, ",
     "strategy=maxfl appeal=none": "strategy/client=maxfl needs every client's threshold; choose appeal=warmup",
     "strategy=mwfed appeal=none": "strategy/client=mwfed needs every client's threshold; choose appeal=warmup",
     "strategy=centralized appeal=warmup": "population.pooled=true: no client is left that could have a threshold",

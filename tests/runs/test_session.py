@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import logging
 import math
@@ -323,6 +325,21 @@ def test_stopping_at_the_targets(ran: Folder) -> None:
     assert [row["round"] for row in rows(folder)] == list(range(first + 1))
     assert (summary(folder)["rounds"], summary(folder)["cap"]) == (first, 12)
     assert summary(folder)["rounds_to"]["0.80"] == first
+
+
+@pytest.mark.parametrize("metric", ["train/acuracy", "unseen/accuracy_mean"])
+def test_targets_of_metrics_that_the_run_does_not_record(ran: Folder, metric: str) -> None:
+    with pytest.raises(
+        InputError, match=rf"^targets: the run records no {metric}; allowed: .*test/accuracy, .*train/loss$"
+    ):
+        ran("rounds=3", f"targets=[{metric}:0.1,0.3]")
+
+
+def test_targets_of_training_wait_for_clients_that_train(ran: Folder) -> None:
+    """No model is below the threshold, so that nobody takes part; the target is not reached."""
+    nobody = ("appeal=constant", "appeal.loss=1e-9", "participation=flexible", "participation.mandatory_share=0")
+    folder = ran("rounds=2", "targets=[train/loss:0.1]", *nobody)
+    assert summary(folder)["rounds_to"] == {"train/loss:0.1": None}
 
 
 # Again, and after interruptions.
@@ -735,6 +752,17 @@ def test_two_processes_on_one_run(ran: Folder, tmp_path: Path) -> None:
     assert str(refusal.value) == f"{folder}: another process is computing this run; wait for it or stop it"
     assert contents(folder) == before
     assert ran("rounds=4") == folder
+
+
+def test_a_file_system_without_locks(
+    ran: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    folder = ran("rounds=2")
+    assert f"{folder}: cannot be locked (No locks available); do not start this run twice at once" in caplog.text
 
 
 def test_a_killed_process_holds_no_lock(fedrun: Fedrun, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from fedrun.data.datasets.cache import Cached, Index, cache_key, create, open_ca
 from fedrun.data.datasets.image_decoding import decode_image
 from fedrun.system.errors import InputError
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 """Names of image files end in one of these, in capitals or not."""
@@ -74,7 +74,7 @@ def images_in(folder: Path) -> tuple[Path, ...]:
     if not images:
         raise InputError(f"{folder} has no images; their names end in {', '.join(sorted(SUFFIXES))}")
     if others := len(entries) - len(images):
-        logger.warning("%s: %d entries are skipped: their names are not those of images", folder, others)
+        log.warning("%s: %d entries are skipped: their names are not those of images", folder, others)
     return images
 
 
@@ -137,7 +137,7 @@ def cached_images(
         )
 
         def decoded() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-            logger.info("reading %d images in %s (once)", len(files), source)
+            log.info("reading %d images in %s (once)", len(files), source)
             for number, (group, _, part) in enumerate(pieces):
                 images = np.stack([squeezed(path, size) for path in part])
                 yield number, images, np.full(len(part), group.label, dtype=np.uint8)

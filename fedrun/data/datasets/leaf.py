@@ -39,7 +39,7 @@ from fedrun.data.download.catalogue import UNSPLIT
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 SPLITS = ("train", "test")
 
@@ -248,7 +248,7 @@ class LeafDataset(DatasetConfig):
         def pieces() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
             for split, paths in files.items():
                 for count, path in enumerate(paths, start=1):
-                    logger.info("%s: reading %s (file %d of %d, once)", self.name, path, count, len(paths))
+                    log.info("%s: reading %s (file %d of %d, once)", self.name, path, count, len(paths))
                     for name, inputs, targets in source.pieces(path):
                         if name not in number[split]:
                             raise InputError(f"{path}: user {name!r} was added while the file was read; run again")
@@ -258,7 +258,7 @@ class LeafDataset(DatasetConfig):
         if cache_key(source.decoder.cache_tag, [path for paths in files.values() for path in paths]) != key:
             raise InputError(f"the files in {self.folder} changed while they were read; run again")
         if remark := source.decoder.remark():
-            logger.warning("%s: %s", self.name, remark)
+            log.warning("%s: %s", self.name, remark)
 
     def _dataset(self, cached: Cached) -> Dataset:
         """The dataset of the users that have enough samples."""
@@ -272,7 +272,7 @@ class LeafDataset(DatasetConfig):
         ):
             if present and not kept:
                 raise InputError(f"dataset.min_samples={self.min_samples} leaves no {split} user of {self.folder}")
-            logger.info(
+            log.info(
                 "%s: %d %s users of %d, those with at least dataset.min_samples=%d samples",
                 self.name, kept, split, present, self.min_samples,
             )  # fmt: skip

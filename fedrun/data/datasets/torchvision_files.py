@@ -15,7 +15,7 @@ from fedrun.system.errors import InputError, one_line
 if TYPE_CHECKING:
     from fedrun.data.download.http_file import Progress
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 LARGE = 50_000_000
 """Bytes of a file whose progress is logged."""
@@ -106,7 +106,7 @@ class TorchvisionFiles(DatasetConfig):
         from fedrun.data.download.install import download_dataset
 
         data_dir = Path(self.data_dir).expanduser()
-        logger.info("downloading %s to %s", self.option, self.folder)
+        log.info("downloading %s to %s", self.option, self.folder)
         folder = self.folder.relative_to(data_dir)
         required = tuple(f"{folder}/{file.replace('[.gz]', '*')}" for file in self.files)
         published = replace(catalogue()[self.option], required=required)
@@ -121,6 +121,6 @@ def _logged(file: str) -> Progress:
         nonlocal logged
         if whole is not None and whole >= LARGE and (tenths := 10 * received // whole) > logged:
             logged = tenths
-            logger.info("%s: %d %% of %d MB", file, 10 * tenths, whole / 1e6)
+            log.info("%s: %d %% of %d MB", file, 10 * tenths, whole / 1e6)
 
     return progress

@@ -13,7 +13,7 @@ import numpy as np
 from fedrun.data.datasets.cache import cache_key, create, require_intact
 from fedrun.system.errors import InputError
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def word_vectors(path: Path, dimension: int, place: Path) -> WordVectors:
 
 def _copy(path: Path, dimension: int, folder: Path) -> None:
     """Write words and vectors to a folder, one line in memory at a time; of equal words the first one is kept."""
-    logger.info("reading %s (once)", path)
+    log.info("reading %s (once)", path)
     words: dict[str, None] = {}
     with open(path, "rb") as lines, open(folder / "vectors.bin", "wb") as vectors, warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)  # NumPy's warning for a text that is not all numbers

@@ -16,7 +16,7 @@ from fedrun.data.download.unpack import unpack
 from fedrun.system.errors import InputError
 from fedrun.system.folder_lock import locked
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 STAGING = ".fedrun-downloads"
 """Folder below ``data_dir`` for incomplete downloads."""
@@ -132,7 +132,7 @@ def _download(item: RemoteFile, path: Path, progress: Progress) -> None:
             if following is None:
                 raise
             reason = error.reason if isinstance(error, FailedDownloadError) else error
-            logger.warning("%s; trying %s", reason, following)
+            log.warning("%s; trying %s", reason, following)
     return None
 
 
@@ -161,7 +161,7 @@ def _place(files: list[tuple[Path, Path]], staging: Path) -> None:
 def _check_complete(name: str, dataset: DatasetFiles, data_dir: Path) -> None:
     if missing := dataset.missing(data_dir):
         raise InputError(f"{name}: still missing below {data_dir}: {', '.join(missing)}")
-    logger.info("%s is in %s", name, data_dir)
+    log.info("%s is in %s", name, data_dir)
 
 
 @contextmanager
