@@ -7,6 +7,7 @@ when fedrun gets a new key, as long as a run does not use the key:
   with which results are the same as before the key was added (off, none, as before). A neutral value is left out of
   the hash. It never changes, even if the default in ``conf/`` does.
 * Keys without a neutral value are always part of the hash, so that a changed default gives another folder.
+* A key that changes results by rounding only counts with the same value in every run (:class:`RoundingOnly`).
 * Classes of fedrun count by their bare name, so that a module can move. Other classes count by their full name.
 * Keys that cannot change a result (:data:`IRRELEVANT`, :data:`CACHING`) are left out.
 """
@@ -42,6 +43,19 @@ class Neutral:
     """
 
     value: Any
+
+
+@dataclass(frozen=True)
+class RoundingOnly:
+    """Marks a key that changes results by rounding only.
+
+    Attributes:
+        unless: another key of the class; where it is true, the key can change a result.
+        counted: the value that counts in the hash in place of any other.
+    """
+
+    unless: str
+    counted: Any
 
 
 def relevant(config: Mapping[str, Any]) -> Plain:
@@ -95,7 +109,7 @@ def identity(value: Any, path: str) -> Any:
     kind = type(value)
     below_dataset = path.partition(".")[0] == DATASET
     values = {
-        key: identity(item, f"{path}.{key}")
+        key: identity(_counted(value, key, item), f"{path}.{key}")
         for key, item in arguments(value, path).items()
         if not (below_dataset and key in CACHING) and not _neutral(kind, key, item)
     }
@@ -104,20 +118,26 @@ def identity(value: Any, path: str) -> Any:
 
 def _neutral(owner: type, key: str, value: object) -> bool:
     """Whether a value of a class's key is neutral."""
-    mark = _neutral_values(owner).get(key)
-    if mark is None:
+    mark = _marks(owner).get(key)
+    if not isinstance(mark, Neutral):
         return False
     if isinstance(mark.value, type):
         return type(value) is mark.value and len(identity(value, key)) == 1
     return type(value) is type(mark.value) and bool(value == mark.value)
 
 
+def _counted(owner: object, key: str, value: object) -> object:
+    """The value of an object's key that counts in the hash."""
+    mark = _marks(type(owner)).get(key)
+    return mark.counted if isinstance(mark, RoundingOnly) and not getattr(owner, mark.unless) else value
+
+
 @cache
-def _neutral_values(owner: type) -> dict[str, Neutral]:
-    """The neutral values that a class declares, by key."""
+def _marks(owner: type) -> dict[str, Neutral | RoundingOnly]:
+    """The marks of a class's keys."""
     marks = {}
     for key, annotation in get_type_hints(owner, include_extras=True).items():
         for mark in getattr(annotation, "__metadata__", ()):
-            if isinstance(mark, Neutral):
+            if isinstance(mark, (Neutral, RoundingOnly)):
                 marks[key] = mark
     return marks

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from fedrun.config.config_class import config_class
-from fedrun.config.identity import Neutral
+from fedrun.config.identity import Neutral, RoundingOnly
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.models.precision import Precision
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, is_personal, trains_global_model
@@ -53,7 +53,7 @@ class Evaluation:
     """
 
     every: Annotated[int, Ge(1)]
-    batch_size: Annotated[int, Ge(1)]
+    batch_size: Annotated[int, Ge(1), RoundingOnly(unless="adaptive", counted=256)]
     precision: Precision
     train_clients: bool | Literal["auto"]
     adaptive: bool

@@ -67,11 +67,14 @@ class Setting:
 
 def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a configuration that can change a result, without seeds, under their dotted keys."""
-    return {
+    values = {
         key: value
         for key, value in _flat(relevant(config), ())
         if not NOT_IN_SETTING.intersection((key, *key.split(".")))
     }
+    if not values.get("evaluation.adaptive"):
+        values.pop("evaluation.batch_size", None)  # it changes rounding only
+    return values
 
 
 def _flat(node: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:

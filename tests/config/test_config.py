@@ -341,6 +341,7 @@ def test_the_hash_changes_with_what_can_change_a_result(chosen: str) -> None:
     seen = set()
     for keys, other in changes(experiment):
         free = keys[0] in FREE or keys in (("cache_dir",), ("dataset", "cache_dir"), ("dataset", "download"))
+        free |= keys == ("evaluation", "batch_size") and not experiment.evaluation.adaptive
         assert (other.record.hash == experiment.record.hash) == free, keys
         seen.add(keys)
     assert {("local", "lr"), ("rounds",), ("evaluation", "tuning_lr"), ("strategy", "server", "weighting")} & seen
@@ -354,6 +355,13 @@ def test_the_hash_does_not_depend_on_the_way_to_the_same_configuration() -> None
     assert one == replace(build("strategy=fedprox"), local=build("local.lr=0.3").local).record.hash
     assert hash_of("local.lr=1") == hash_of("local.lr=1.0")
     assert hash_of("clients_per_round=1") != hash_of("clients_per_round=1.0")  # one client, all clients
+
+
+def test_a_run_out_of_memory_continues_with_smaller_batches_of_its_evaluation() -> None:
+    """They change rounding only; adaptive evaluation also draws that many samples at once."""
+    assert hash_of("evaluation.batch_size=64") == hash_of()
+    adaptive = [hash_of("evaluation.adaptive=true", f"evaluation.batch_size={size}") for size in (64, 256)]
+    assert adaptive[0] != adaptive[1]
 
 
 def test_the_seed_of_a_partition_is_part_of_the_hash() -> None:
