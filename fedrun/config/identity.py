@@ -126,9 +126,10 @@ def _neutral(owner: type, key: str, value: object) -> bool:
     return type(value) is type(mark.value) and bool(value == mark.value)
 
 
-def _counted(owner: object, key: str, value: object) -> object:
+def _counted(owner: Any, key: str, value: Any) -> Any:
     """The value of an object's key that counts in the hash."""
-    mark = _marks(type(owner)).get(key)
+    kind: type = type(owner)
+    mark = _marks(kind).get(key)
     return mark.counted if isinstance(mark, RoundingOnly) and not getattr(owner, mark.unless) else value
 
 

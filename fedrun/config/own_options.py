@@ -12,7 +12,9 @@ from fedrun.system.errors import InputError
 
 
 def check_forms(choices: Mapping[str, str | None], folders: Sequence[Path]) -> None:
-    """Reject chosen options whose files contain something other than keys; Hydra takes a text for a key.
+    """Reject chosen options whose files Hydra would not use as they are meant.
+
+    Hydra takes a text for a key, and of two files of the same name it uses fedrun's.
 
     Args:
         choices: the option of each group, which may have its place after ``@``.
@@ -23,9 +25,14 @@ def check_forms(choices: Mapping[str, str | None], folders: Sequence[Path]) -> N
     """
     own = [folder for folder in folders if folder != conf_dir()]
     for chosen, option in choices.items() if own else ():
-        file = files_in(chosen.partition("@")[0], own).get(str(option))
-        if file is not None and (problem := _problem(file, readable(file))):
+        group = chosen.partition("@")[0]
+        file, used = files_in(group, own).get(str(option)), conf_dir() / group / f"{option}.yaml"
+        if file is None:
+            continue
+        if problem := _problem(file, readable(file)):
             raise InputError(f"{file}: {problem}")
+        if used.is_file() and used.read_bytes() != file.read_bytes():
+            raise InputError(f"{file}: fedrun has an option of this name, and would use it; allowed: another name")
 
 
 def wrong_file(arguments: Iterable[str], folder: Path, missing: bool) -> str | None:

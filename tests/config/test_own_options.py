@@ -13,6 +13,7 @@ from fedrun.cli.entrypoint import exit_status
 from fedrun.config.composed import compose
 from fedrun.config.composition_errors import message_for
 from fedrun.config.defaults_lists import DefaultsTree
+from fedrun.config.options import conf_dir
 from fedrun.config.sources import why
 from fedrun.execution.choice import EXECUTORS
 from fedrun.experiment.experiment import build_experiment
@@ -112,6 +113,18 @@ def test_a_file_of_another_form_that_a_defaults_list_names(own: Path) -> None:
     (own / "strategy/habit.yaml").write_text("defaults: [client: habit, server: fedavg]\n")
     with pytest.raises(InputError, match=r"/own/strategy/client/habit.yaml: defaults: 3 is no list; "):
         compose(["strategy=habit"], config_dir=own)
+
+
+def test_the_name_of_a_file_of_fedruns(own: Path) -> None:
+    """Hydra uses the first one it finds, which is fedrun's; a copy of fedrun's folder is the same in both."""
+    file = own / "strategy" / "client" / "fedprox.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes((conf_dir() / "strategy" / "client" / "fedprox.yaml").read_bytes())
+    assert compose(["strategy=fedprox"], own).config["strategy"]["client"]["mu"] == 0.01
+    file.write_text(file.read_text().replace("0.01", "9.0"))
+    message = f"{file}: fedrun has an option of this name, and would use it; allowed: another name"
+    with pytest.raises(InputError, match=re.escape(message)):
+        compose(["strategy=fedprox"], own)
 
 
 def test_a_file_of_another_form_ends_the_command(checking: Fedrun, own: Path) -> None:
