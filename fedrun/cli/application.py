@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fedrun.cli.entrypoint import OneLineParser, reject
 from fedrun.cli.single_run import composition_failed, failed, single_run
-from fedrun.config.overrides import reject_contradiction, with_implied
+from fedrun.config.overrides import reject_contradiction, reject_folders_of_hydra, with_implied
 from fedrun.execution.ranks import SINGLE_PROCESS, launched
 from fedrun.system.closed_output import ignore_closed_output
 from fedrun.system.errors import Defect, InputError, defects
@@ -133,6 +133,7 @@ def _guarded(arguments: Sequence[str]) -> int:
     """
     try:
         reject_contradiction(arguments)
+        reject_folders_of_hydra(arguments)
         if (answer := _answer(arguments)) is not None:
             print(answer, flush=True)
             return 0

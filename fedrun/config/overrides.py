@@ -93,3 +93,18 @@ def reject_contradiction(arguments: Sequence[str]) -> None:
             raise InputError(
                 f"{left_out[key]} {in_message(argument)}: leaves {key} out and sets it; allowed: one of the two"
             )
+
+
+HYDRAS_FOLDERS = ("hydra.run.dir", "hydra.job.chdir")
+"""Keys by which Hydra would choose or enter a run's folder, whose name is its configuration's."""
+
+
+def reject_folders_of_hydra(arguments: Sequence[str]) -> None:
+    """Reject arguments that would let a run start in a folder of Hydra's, where the same command does not find it again.
+
+    Raises:
+        InputError: there is such an argument.
+    """
+    for argument in arguments:
+        if argument.lstrip("+").partition("=")[0] in HYDRAS_FOLDERS:
+            raise InputError(f"{in_message(argument)}: a run has its own folder; allowed: output_dir=FOLDER, name=NAME")

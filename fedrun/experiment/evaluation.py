@@ -34,7 +34,8 @@ class Evaluation:
         adaptive: test a model only until it is clear that it has not reached the lowest target that is still to be
             reached; the last round's is tested fully. Rounds to the targets are those of full evaluations. Other
             metrics are known where an evaluation was full; where it was not, there is ``test/accuracy_estimate``.
-        full_every: with ``adaptive``, the model is tested fully after every this many rounds, too; None: do not.
+        full_every: with ``adaptive``, the model is tested fully after every this many rounds, too, a multiple of
+            ``every``; None: do not.
         miss_probability: with ``adaptive``, the probability of overlooking the round that first reaches a target, for
             each target of a run; 0: never, at many times the cost.
         tuning_steps: also evaluate every client after it has adapted the model by this many SGD steps on its own

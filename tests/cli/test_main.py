@@ -159,6 +159,8 @@ REFUSED = [
         "--config-name=other",
         "--config-name: there is one configuration, conf/config.yaml; a run is repeated by its over",
     ),
+    ("hydra.run.dir=x", "hydra.run.dir=x: a run has its own folder; allowed: output_dir=FOLDER, name=NAME\n"),
+    ("-m hydra.job.chdir=true", "hydra.job.chdir=true: a run has its own folder; allowed: output_dir=FOLDER"),
     ("scale=[a]", "scale=[a]: allowed: full, as this is no experiment with scales\n"),
     ("scale={a:1}", "scale={'a': 1}: allowed: full, as this is no experiment with scales\n"),
     ("-m experiment=turbosvm/tune scale=[a]", "scale=['a']: allowed: full, small, smoke\n"),
