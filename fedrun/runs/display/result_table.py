@@ -42,8 +42,9 @@ def result_table(summary: Mapping[str, Any]) -> Group:
     table.add_column("in round", justify="right")
     for key in wording.in_order(final):
         entry = best.get(key)
+        at_delta = f" at δ = {final['privacy/delta']:.3g}" if key == "privacy/epsilon" else ""
         table.add_row(
-            Text(wording.name(key)),
+            Text(f"{wording.name(key)}{at_delta}"),
             wording.value(key, final[key]),
             wording.value(key, entry["value"]) if entry else "",
             str(entry["round"]) if entry else "",

@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from fedrun.system.errors import InputError
@@ -91,29 +91,11 @@ class Release:
             return math.inf
         subsampled = self.cohort < self.clients
         if accountant == "rdp" or (subsampled and self.noise_multiplier < SMALLEST_BY_PLD):
-            return self._rdp(rounds, delta)
+            return _rdp(self, rounds, delta)
         if self.cohort == self.clients:  # Gaussian releases compose to one with z / √rounds
             return float(_dp_accounting().get_epsilon_gaussian(self.noise_multiplier / math.sqrt(rounds), delta))
         by_pld = float(self._one_round.self_compose(rounds).get_epsilon_for_delta(delta))
-        return min(by_pld, self._rdp(rounds, delta))
-
-    def _rdp(self, rounds: int, delta: float) -> float:
-        accounting = _dp_accounting()
-        from dp_accounting import rdp
-
-        relation, event = accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, accounting.GaussianDpEvent
-        if self.sampling == "fixed" and self.cohort < self.clients:
-            # Replacing one clipped upload by another moves the sum by up to 2 S: noise z S is z / 2 of that.
-            relation = accounting.NeighboringRelation.REPLACE_ONE
-            release: Any = accounting.SampledWithoutReplacementDpEvent(
-                self.clients, int(self.cohort), event(self.noise_multiplier / 2)
-            )
-        elif self.sampling == "fixed":
-            release = event(self.noise_multiplier / 2)
-        else:
-            release = accounting.PoissonSampledDpEvent(self.probability, event(self.noise_multiplier))
-        accountant = rdp.RdpAccountant(neighboring_relation=relation)
-        return float(accountant.compose(release, rounds).get_epsilon(delta))
+        return min(by_pld, _rdp(self, rounds, delta))
 
     @cached_property
     def _one_round(self) -> Any:
@@ -124,6 +106,25 @@ class Release:
         return privacy_loss_distribution.from_gaussian_mechanism(
             standard_deviation=self.noise_multiplier, sampling_prob=self.probability
         )
+
+
+@lru_cache(maxsize=4)  # a row has this bound, and PLD's takes it where it is smaller
+def _rdp(release: Release, rounds: int, delta: float) -> float:
+    """ε by RDP."""
+    accounting = _dp_accounting()
+    from dp_accounting import rdp
+
+    relation, event = accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, accounting.GaussianDpEvent
+    if release.sampling == "fixed":
+        # Replacing one clipped upload by another moves the sum by up to 2 S: noise z S is z / 2 of that.
+        one_round: Any = event(release.noise_multiplier / 2)
+        if release.cohort < release.clients:
+            relation = accounting.NeighboringRelation.REPLACE_ONE
+            one_round = accounting.SampledWithoutReplacementDpEvent(release.clients, int(release.cohort), one_round)
+    else:
+        one_round = accounting.PoissonSampledDpEvent(release.probability, event(release.noise_multiplier))
+    accountant = rdp.RdpAccountant(neighboring_relation=relation)
+    return float(accountant.compose(one_round, rounds).get_epsilon(delta))
 
 
 def calibrated(release: Release, rounds: int, epsilon: float, delta: float, accountant: AccountantName) -> Release:
