@@ -87,8 +87,9 @@ class Grids(Sweeper):
             self.launch(stage_jobs, launched)
             search.settle(trials, outcomes(self.folder)[launched:], self.metric)
             launched += len(stage_jobs)
-        for file in search.suggest(arms, self.metric, self.command(arguments), self.folder / search.HPARAMS):
-            print(f"hparams {file}")
+        files = search.suggest(arms, self.metric, self.command(arguments), self.folder / search.HPARAMS)
+        for file, arm in files.items():
+            print(f"chosen  {search.choice(arm, self.metric)}\nhparams {file}")
 
     def command(self, arguments: Sequence[str]) -> str:
         """The command line of this sweep, for a shell."""

@@ -301,18 +301,26 @@ def suggestion(arm: Arm, metric: str, command: str, before: Plain) -> str:
     return "\n".join([*lines, OmegaConf.to_yaml(merged)])
 
 
-def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> list[Path]:
+def choice(arm: Arm, metric: str) -> str:
+    """What was chosen for an arm, in a line."""
+    if not arm.chosen:
+        return "nothing chosen, because every trial failed"
+    edges = f"; at an end of its grid: {', '.join(arm.edges)}" if arm.edges else ""
+    return f"{' '.join(arm.chosen)}: {wording.name(metric)} {wording.value(metric, arm.scores[arm.chosen])}{edges}"
+
+
+def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> dict[Path, Arm]:
     """Write a suggestion for every arm that has run: ``SETTING-STRATEGY.yaml``, numbered if the name is taken.
 
     It replaces the option of this name, so it also has that option's values which were not tuned.
 
     Returns:
-        The files.
+        The arm of each file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = option_files(HPARAMS)
     taken: dict[str, int] = {}
-    files = []
+    files: dict[Path, Arm] = {}
     for arm in arms:
         if arm.run is None:
             continue
@@ -321,5 +329,5 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> lis
         path = folder / (f"{name}.yaml" if taken[name] == 1 else f"{name}.{taken[name]}.yaml")
         before = content(HPARAMS, name, known[name]) if name in known else {}
         path.write_text(suggestion(arm, metric, command, before), encoding="utf-8")
-        files.append(path)
+        files[path] = arm
     return files

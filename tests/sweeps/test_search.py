@@ -23,6 +23,7 @@ from fedrun.sweeps.search import (
     at_edge,
     check_keys,
     check_stages,
+    choice,
     examples,
     named_after,
     settle,
@@ -86,6 +87,9 @@ def test_two_stages():
     assert found[1].edges == ("local.lr=0.1",)  # the middle one of the second stage is at no edge
     assert found[0].scores == {("local.lr=0.1",): pytest.approx(0.3), ("local.lr=1.0",): 0.5}
     assert math.isnan(found[1].scores["local.lr=1.0",])
+    assert choice(found[1], METRIC) == (
+        "local.lr=0.1 strategy.server.lr=0.1: validation accuracy 90.00 %; at an end of its grid: local.lr=0.1"
+    )
 
 
 def test_values_that_are_no_texts():
@@ -154,6 +158,7 @@ def test_where_everything_failed_nothing_is_chosen():
     (arm,) = arms([["seed=0"]])
     settle(trials([arm], STAGES[0], lambda job, key: True), [outcome(None), outcome(None)], METRIC)
     assert (arm.chosen, arm.edges) == ((), ())
+    assert choice(arm, METRIC) == "nothing chosen, because every trial failed"
 
 
 def test_values_asked_for_on_the_command_line():
@@ -179,7 +184,7 @@ def test_a_suggestion_is_an_option_of_hparams(tmp_path):
     found = arms(made())
     tried = trials(found, STAGES[0], knows)
     settle(tried, [outcome(v) for v in (0.2, 0.4, 0.9, 0.1)] + [outcome(0.8)] * 4, METRIC)
-    paths = suggest(found, METRIC, "fedrun experiment=x", tmp_path / "hparams")
+    paths = list(suggest(found, METRIC, "fedrun experiment=x", tmp_path / "hparams"))
     assert [path.name for path in paths] == ["digits-a.yaml", "digits-a.2.yaml"]
     text = paths[0].read_text()
     assert text.startswith("# @package _global_\n# Suggested by: fedrun experiment=x\n# For: strategy=a\n")
