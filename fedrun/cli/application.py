@@ -56,6 +56,16 @@ def options_first(arguments: Sequence[str]) -> list[str]:
     return [arguments[number] for number in sorted(range(len(arguments)), key=overrides)]
 
 
+def reject_repeated_folder(arguments: Sequence[str]) -> None:
+    """Reject a second folder of options, which would replace the first without a word.
+
+    Raises:
+        InputError: there is one.
+    """
+    if sum(argument.partition("=")[0] in ("--config-dir", "-cd") for argument in arguments) > 1:
+        raise InputError("--config-dir: is given twice; allowed: one folder, with the options of both")
+
+
 def _parse(arguments: Sequence[str]) -> Namespace:
     """The options of the command line for Hydra.
 
@@ -134,6 +144,7 @@ def _guarded(arguments: Sequence[str]) -> int:
     try:
         reject_contradiction(arguments)
         reject_folders_of_hydra(arguments)
+        reject_repeated_folder(arguments)
         if (answer := _answer(arguments)) is not None:
             print(answer, flush=True)
             return 0

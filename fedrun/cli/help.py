@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedrun.config.options import conf_dir, files_in, groups
+from fedrun.config.options import HYDRA_GROUPS, conf_dir, files_in, groups
 
 TEXT = """\
 fedrun runs federated-learning experiments.
@@ -39,5 +39,5 @@ def help_text(config_dir: Path | None) -> str:
         config_dir: folder of further options.
     """
     folders = [conf_dir()] if config_dir is None else [conf_dir(), config_dir]
-    options = {group: sorted(files_in(group, folders)) for group in groups(folders)}
+    options = {group: sorted(files_in(group, folders)) for group in (*groups(folders), *HYDRA_GROUPS)}
     return TEXT.format(groups="\n".join(f"{group}: {', '.join(names)}" for group, names in options.items() if names))

@@ -128,7 +128,8 @@ def check(options: argparse.Namespace) -> None:
         from fedrun.report.runs import matches
 
         folder = next((folder for place in options.runs for folder in matches(place)), "outputs")
-        options.to = f"{folder}/{PICTURES}/{picture.replace('/', '_')}.png"
+        against = f"_against_{options.against}" if options.against not in (None, "rounds") else ""
+        options.to = f"{folder}/{PICTURES}/{picture.replace('/', '_')}{against}.png"
     if picture and Path(options.to).suffix not in (".png", ".pdf", ".svg"):
         raise InputError(f"--to {options.to}: allowed for a picture: a file whose name ends in .png, .pdf or .svg")
     if options.to and Path(options.to).is_dir():

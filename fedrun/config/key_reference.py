@@ -15,15 +15,22 @@ from fedrun.config.allowed_values import describe, in_message
 from fedrun.config.build import locate
 from fedrun.config.defaults_entry import added, below
 from fedrun.config.dotted_keys import value_at
-from fedrun.config.options import conf_dir, content, files_in, first_sentence, groups, listed, listed_file, package_of
+from fedrun.config.options import (
+    HYDRA_GROUPS,
+    conf_dir,
+    content,
+    files_in,
+    first_sentence,
+    groups,
+    listed,
+    listed_file,
+    package_of,
+)
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
 SETTINGS = ("experiment", "hparams")
 """Groups whose options change values of keys that others have."""
-
-HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper")
-"""Groups of Hydra to which fedrun adds options."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,7 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
         InputError: there is no such key or group.
     """
     folders = [folder for folder in (config_dir, conf_dir()) if folder]
-    known_groups = groups(folders)
-    if (group := key.replace(".", "/")) in known_groups:
+    if (group := key.replace(".", "/")) in (*groups(folders), *HYDRA_GROUPS):
         files, listing, comments = files_in(group, folders), listed_file(group), listed(group)
         width = max(map(len, files), default=0)
         heads = {name: comments[name] if path == listing else _head(path) for name, path in sorted(files.items())}

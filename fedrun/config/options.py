@@ -19,6 +19,9 @@ from fedrun.system.yaml_file import read_yaml
 CHOSEN_BY_PATH = ("experiment",)
 """Groups whose folders are parts of an option's name: each paper's experiments have their own folder."""
 
+HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper")
+"""Groups of Hydra to which fedrun adds options."""
+
 
 @cache
 def conf_dir() -> Path:

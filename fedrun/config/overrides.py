@@ -100,7 +100,7 @@ HYDRAS_FOLDERS = ("hydra.run.dir", "hydra.job.chdir")
 
 
 def reject_folders_of_hydra(arguments: Sequence[str]) -> None:
-    """Reject arguments that would let a run start in a folder of Hydra's, where the same command does not find it again.
+    """Reject arguments that would start a run in a folder of Hydra's, where the same command does not find it again.
 
     Raises:
         InputError: there is such an argument.

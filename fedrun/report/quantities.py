@@ -27,7 +27,14 @@ INTERNALS = "server/"
 TRAINING = ("train/", "privacy/", INTERNALS)
 """Metrics whose best value says nothing about the model: they are measured while it changes, or are not about it."""
 
-COUNTS = ("clients/excluded", "clients/untested", "clients/global_untested", "unseen/untested")
+COUNTS = (
+    "clients/excluded",
+    "clients/participants",
+    "clients/willing",
+    "clients/untested",
+    "clients/global_untested",
+    "unseen/untested",
+)
 """Counts that are reported only where they are not zero, and have no best value."""
 
 ADAPTIVE = ("accuracy_estimate", "evaluated")

@@ -122,10 +122,13 @@ def labels(settings: Mapping[str, Summary]) -> dict[str, str]:
     names = {group: name or "default" for group, name in names.items()}
     # Two settings may differ without an override, such as by an edited YAML file; the hash at the group's end differs.
     written = list(names.values())
-    return {
+    names = {
         group: name if written.count(name) == 1 else f"{name} {group.rpartition('/')[2]}"
         for group, name in names.items()
     }
+    # Of copies of a setting under several values of the key `name`, only the whole groups differ.
+    written = list(names.values())
+    return {group: name if written.count(name) == 1 else group for group, name in names.items()}
 
 
 def is_setting(override: str) -> bool:

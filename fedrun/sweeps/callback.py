@@ -19,13 +19,13 @@ from omegaconf import DictConfig
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.defaults_entry import entry_of
-from fedrun.config.key_reference import HYDRA_GROUPS
-from fedrun.config.options import content, option_files
+from fedrun.config.options import HYDRA_GROUPS, content, option_files
 from fedrun.config.overrides import without_implied
 from fedrun.config.sweeper import GRIDS
 from fedrun.execution.ranks import launched
 from fedrun.experiment.observer import Row
 from fedrun.sweeps.outcome import OUTCOME, Outcome, outcomes
+from fedrun.system.cores import cores
 from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, expected_error
 from fedrun.system.signals import stop_behind
 
@@ -50,8 +50,9 @@ BY_NUMBER = "${hydra.job.num}"
 
 
 def parallel_jobs(launcher: Mapping[str, Any]) -> int:
-    """The number of jobs of a sweep that run at once, from the launcher's settings."""
-    return int(launcher.get("jobs", 1))
+    """The number of jobs of a sweep that run at once on one machine, from the launcher's settings."""
+    jobs = int(launcher.get("jobs", launcher.get("n_jobs", 1)))  # n_jobs: of Hydra's launcher with joblib
+    return jobs if jobs > 0 else cores()
 
 
 def launcher_problem(launcher: Mapping[str, Any]) -> str | None:

@@ -161,6 +161,7 @@ REFUSED = [
     ),
     ("hydra.run.dir=x", "hydra.run.dir=x: a run has its own folder; allowed: output_dir=FOLDER, name=NAME\n"),
     ("-m hydra.job.chdir=true", "hydra.job.chdir=true: a run has its own folder; allowed: output_dir=FOLDER"),
+    ("--config-dir a --config-dir b", "--config-dir: is given twice; allowed: one folder, with the options of both\n"),
     ("scale=[a]", "scale=[a]: allowed: full, as this is no experiment with scales\n"),
     ("scale={a:1}", "scale={'a': 1}: allowed: full, as this is no experiment with scales\n"),
     ("-m experiment=turbosvm/tune scale=[a]", "scale=['a']: allowed: full, small, smoke\n"),
@@ -287,7 +288,8 @@ def test_help_lists_every_group_and_option(checking: Fedrun, tmp_path: Path) -> 
         assert f"\n{group}: {', '.join(names(group))}\n" in ended.out
     listed = ended.out.split("GROUP=OPTION")[1]
     assert "\nhparams: celeba, " in listed
-    assert all(f"\n{group}/" not in listed for group in ("hparams", "experiment", "hydra"))
+    assert all(f"\n{group}/" not in listed for group in ("hparams", "experiment"))
+    assert "\nhydra/launcher: cluster, parallel\n" in listed
     assert "fedrun strategy=turbosvm dataset=femnist  " in ended.out
     assert list(tmp_path.iterdir()) == []
 

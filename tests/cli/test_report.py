@@ -66,6 +66,9 @@ def test_a_picture_without_a_file_goes_to_a_folder_of_its_own_among_the_runs(run
     assert run([runs, "--curve", "test/accuracy"]) == 0
     assert capsys.readouterr().out == f"{runs}/pictures/test_accuracy.png\n"
     assert run([runs, "--curve", "test/accuracy"]) == 0  # the folder is no run, and may exist
+    capsys.readouterr()
+    assert run([runs, "--curve", "test/accuracy", "--against", "params"]) == 0
+    assert capsys.readouterr().out == f"{runs}/pictures/test_accuracy_against_params.png\n"
 
 
 def test_a_picture_of_a_pattern_goes_to_the_first_folder_that_it_matches(runs, folders, capsys):

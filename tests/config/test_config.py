@@ -714,7 +714,10 @@ REFUSED = [
         "evaluation.adaptive=true evaluation.every=3 evaluation.full_every=2",
         "evaluation.full_every=2: allowed: multiples of evaluation.every=3",
     ),
-    ("evaluation.tuning_lr=0.1", "evaluation.tuning_lr=0.1: no client tunes the model; set evaluation.tuning_steps or "),
+    (
+        "evaluation.tuning_lr=0.1",
+        "evaluation.tuning_lr=0.1: no client tunes the model; set evaluation.tuning_steps or ",
+    ),
     (
         "evaluation.adaptive=true population.test_share=0.4",
         "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every client",

@@ -94,6 +94,11 @@ def test_settings_that_no_override_tells_apart_are_named_by_their_hash():
     assert label(one, two) == ["default 1111", "default 2222"]
 
 
+def test_copies_of_a_setting_under_two_names_are_named_by_their_groups():
+    one, two = ({**summary("fedavg", 0, 0.5, {}), "group": f"{name}/femnist/fedavg/1111"} for name in ("a", "b"))
+    assert label(one, two) == ["a/femnist/fedavg/1111", "b/femnist/fedavg/1111"]
+
+
 def test_brackets_in_a_label_are_not_markup():
     runs = [summary("fedavg", 0, 0.5, {}, [f"model.layers=[{n}]"], str(n)) for n in (1, 2)]
     console = Console(width=80, file=io.StringIO())

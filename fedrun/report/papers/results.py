@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES, named
+from fedrun.config.options import options
 from fedrun.report import comparison
 from fedrun.report.papers.paper_table import NoRunsError, at_scale, available, described_runs
 from fedrun.report.papers.table_reading import command_arguments, tables
@@ -91,7 +92,8 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
     tables = comparison.outcomes(compared_settings, quantities, ("final", *TO_TARGET))
     experiment, _, last = name.rpartition("/")
     scaled = next((scale for scale in SCALES if scale == last), None)
-    arguments = command_arguments(experiment if scaled else name, scaled)
+    known = experiment if scaled else name
+    arguments = command_arguments(known, scaled) if known in options("experiment") else f"name={name}"
     titled = [replace(table, title=f"{arguments}: {table.title[0].lower()}{table.title[1:]}") for table in tables]
     all_seeds = sorted({run.seed for run in runs})
     fewer = [

@@ -174,6 +174,9 @@ class WandbObserver(Observer):
 
     def _effective_mode(self, key: str | None) -> Literal["online", "offline"]:
         mode = os.environ.get("WANDB_MODE") if self._mode == "auto" else self._mode
+        if mode and mode not in ("online", "offline"):  # such as dryrun, W&B's old word for offline
+            log.warning("WANDB_MODE=%s: this run is recorded offline; allowed: online, offline, disabled", mode)
+            mode = "offline"
         if mode == "online" and key is None:
             log.warning("W&B has no API key (WANDB_API_KEY or `wandb login`), so this run is recorded offline")
         return "online" if key is not None and mode != "offline" else "offline"

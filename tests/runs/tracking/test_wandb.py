@@ -272,6 +272,14 @@ def test_an_error_takes_one_line_of_at_most_200_characters():
     assert len(one_line(ValueError("x" * 1000))) == 200
 
 
+@pytest.mark.parametrize(("word", "mode"), [("dryrun", "offline"), ("offline", "offline"), ("", "online")])
+def test_modes_of_the_environment(monkeypatch, caplog, word, mode):
+    """dryrun is W&B's old word for offline; it is not one that may upload."""
+    monkeypatch.setenv("WANDB_MODE", word)
+    assert observing("auto")._effective_mode("key") == mode
+    assert ("WANDB_MODE=dryrun: this run is recorded offline; allowed: " in caplog.text) == (word == "dryrun")
+
+
 def test_an_unknown_mode_is_refused():
     with pytest.raises(ArgumentError):
         Tracking(mode="on", project="fedrun", entity=None)
