@@ -25,8 +25,8 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     Loss, score (``accuracy`` of a classification), threshold and appeal are those of the final model, without tuning,
     on the client's own test samples (the loss on its training samples if thresholds are compared with training losses);
     null for a client without any. If no client has test samples, loss and score are those on the training samples, or
-    null if ``evaluation.train_clients`` excludes them. ``samples`` counts training samples, and test samples for
-    holders of test samples.
+    null if ``evaluation.train_clients`` excludes them. ``evaluated_on`` says which: ``test`` or ``train``. ``samples``
+    counts training samples, and test samples for holders of test samples.
 
     All ranks of a run must call this; the leader writes.
 
@@ -45,6 +45,7 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
             ("samples", pyarrow.int64()),
             ("loss", pyarrow.float64()),
             (task.score, pyarrow.float64()),
+            ("evaluated_on", pyarrow.string()),
             ("threshold", pyarrow.float64()),
             ("appeal", pyarrow.bool_()),
             ("seen", pyarrow.bool_()),
@@ -63,15 +64,15 @@ def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
     train, test, unseen = federation.train, federation.test, federation.unseen
     client_results = evaluator.clients(state)
     seen = client_results.get(SEEN) or _training(simulation, state)
-    rows = _rows(train, seen, True, federation.flipped, task)
+    rows = _rows(train, seen, True, federation.flipped, task, "train" if federation.client_test is None else "test")
     for client in federation.attackers:
         rows[client]["attacker"] = True
     if unseen is not None:
-        rows += _rows(unseen.train, client_results.get(UNSEEN), False, unseen.flipped, task)
+        rows += _rows(unseen.train, client_results.get(UNSEEN), False, unseen.flipped, task, "test")
     pooled = None
     if not is_personal(phase.client):  # otherwise there is no common model
         pooled = _losses(*per_holder(evaluator.results(state, test.samples), test), task)
-    return rows + _rows(test, pooled, False, None, task)
+    return rows + _rows(test, pooled, False, None, task, "test")
 
 
 def _training(simulation: Simulation, state: State) -> ClientResults | None:
@@ -89,7 +90,12 @@ def _losses(loss: torch.Tensor, score: torch.Tensor, task: Task) -> ClientResult
 
 
 def _rows(
-    clients: ClientIndices, results: ClientResults | None, seen: bool, flipped: torch.Tensor | None, task: Task
+    clients: ClientIndices,
+    results: ClientResults | None,
+    seen: bool,
+    flipped: torch.Tensor | None,
+    task: Task,
+    evaluated_on: str,
 ) -> list[dict[str, Any]]:
     """The rows of some clients, or of holders of test samples."""
 
@@ -100,11 +106,12 @@ def _rows(
 
     missing = torch.full((len(clients),), math.nan)
     results = results or _losses(missing, missing, task)
-    loss = column(results.loss)
+    loss, score = column(results.loss), column(results.score)
     columns = {
         "samples": clients.sizes.tolist(),
         "loss": loss,
-        task.score: column(results.score),
+        task.score: score,
+        "evaluated_on": [None if value is None else evaluated_on for value in score],
         "threshold": column(results.threshold),
         "appeal": [
             None if value is None else appeal for value, appeal in zip(loss, column(results.appeal), strict=True)

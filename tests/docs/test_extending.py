@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedrun.experiment.experiment import build_experiment
 from fedrun.report.sweep_table import tabulate
 from fedrun.runs.display.curves import panels_of
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import Outputs
 
 GUIDE = Path(__file__).parents[2] / "docs" / "extending.md"
 
@@ -46,6 +48,15 @@ def test_it_runs_with_either_executor(package: Path) -> None:
         assert len(state.client_states.held) > 6  # six of twelve clients in each round
         found.append(state)
     torch.testing.assert_close(found[0].server.model, found[1].server.model, rtol=1e-4, atol=1e-5)
+
+
+def test_its_loss_term(package: Path) -> None:
+    """At two logits 0 the entropy is ln 2 and the loss (1 − β) ln 2; far apart it is the cross-entropy."""
+    experiment = build_experiment(compose(["strategy=confident"], "conf"))
+    outputs = Outputs(torch.tensor([[0.0, 0.0], [60.0, 0.0]]))
+    losses = experiment.strategy.client.loss(outputs, torch.tensor([0, 1]), {})
+    assert losses.tolist() == pytest.approx([0.9 * math.log(2), 60.0])
+    assert experiment.strategy.named_server == "strategy/server=fedavgm"
 
 
 def test_its_settings(package: Path) -> None:

@@ -317,6 +317,7 @@ def test_the_rows_of_all_clients(make_experiment, tmp_path):
                     "samples": len(train[client]),
                     "loss": loss if loss is None else pytest.approx(loss, rel=1e-5),
                     "accuracy": accuracy if accuracy is None else pytest.approx(accuracy),
+                    "evaluated_on": "test" if tested else None,
                     "threshold": rho[client].item() if tested else None,
                     "appeal": loss < rho[client].item() if tested else None,
                     "seen": name == "clients",

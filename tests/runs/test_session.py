@@ -209,7 +209,7 @@ def test_the_model_and_the_clients(ran: Folder, tmp_path: Path) -> None:
     federation = Simulation(build_experiment(composed)).federation
     data = federation.dataset
     table = pyarrow.parquet.read_table(folder / "clients.parquet")
-    measured, flags = ["loss", "accuracy", "threshold", "appeal"], ["seen", "attacker", "flipped"]
+    measured, flags = ["loss", "accuracy", "evaluated_on", "threshold", "appeal"], ["seen", "attacker", "flipped"]
     assert table.column_names == ["client", "samples", *measured, *flags]
     lines = table.to_pylist()
     assert [(line["client"], line["seen"]) for line in lines] == [*((str(k), True) for k in range(5)), ("test", False)]
@@ -222,6 +222,7 @@ def test_the_model_and_the_clients(ran: Folder, tmp_path: Path) -> None:
         assert line["samples"] == len(own)
         assert line["loss"] == pytest.approx(losses.mean().item(), abs=1e-5)
         assert line["accuracy"] == pytest.approx((logits.argmax(1) == wanted).double().mean().item())
+        assert line["evaluated_on"] == ("train" if line["seen"] else "test")
         assert line["threshold"] is None and line["appeal"] is None
         assert not line["attacker"] and not line["flipped"]
     assert rows(folder)[-1]["test/loss"] == pytest.approx(lines[-1]["loss"])
