@@ -10,6 +10,7 @@ from fedrun.report.quantities import Measured, Quantity
 from fedrun.report.settings import Setting, by_short_key, differing, written
 from fedrun.report.significance import NAMES, Comparison, Test, compare, smallest_p
 from fedrun.report.table import Table
+from fedrun.report.tested_models import tested_models
 from fedrun.runs.display import wording
 from fedrun.system.errors import InputError
 
@@ -94,11 +95,15 @@ def outcomes(settings: Sequence[Setting], reported: Sequence[Quantity], kinds: S
     """A table of the settings for each kind of quantity; none for a kind without quantities."""
     adaptive = any(run.adaptive for setting in settings for run in setting.complete)
     tables = []
+    tested = tested_models(
+        {setting.name: [run.summary for run in setting.complete if run.summary] for setting in settings}
+    )
     ends = sorted({run.last_round for setting in settings for run in setting.complete})
     for kind in kinds:
         title, note = OUTCOMES[kind]
         note += f" The runs ended in rounds {ends[0]} to {ends[-1]}." if kind == "final" and len(ends) > 1 else ""
         note += f" {ADAPTIVE[kind]}" if adaptive and kind in ADAPTIVE else ""
+        note += "".join(f" {line}" for line in tested if kind == "final")
         tables += _table(title, settings, [quantity for quantity in reported if quantity.kind == kind], note)
     return tables
 
@@ -185,7 +190,7 @@ def significance(
         notes.append(f"Each setting is compared with {baselines.name} of the same {baselines.required}.")
     reasons = {result.reason for result in results.values() if result.reason}
     if reasons:
-        notes.append(f"No p where {' or '.join(sorted(reasons))}.")
+        notes.append(f"No p where {', nor where '.join(sorted(reasons))}.")
     most = max((result.unequal for result in results.values()), default=0)
     if test == "wilcoxon" and most >= 2:
         notes.append(f"With {most} seeds that differ this test cannot give a p below {smallest_p(most):.3g}.")

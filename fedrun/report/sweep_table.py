@@ -18,6 +18,7 @@ from fedrun.data.tasks.metric_names import CLASSIFICATION_MEASURES, measures
 from fedrun.evaluation.rounds_to_target import describe
 from fedrun.report.quantities import spread
 from fedrun.report.table import Table
+from fedrun.report.tested_models import tested_models
 from fedrun.runs.display import wording
 
 Summary = Mapping[str, Any]
@@ -84,9 +85,9 @@ def tabulate(summaries: Sequence[Summary]) -> Table:
     shares = [wording.is_share(metric) for metric in metrics]
     in_percent = ", in percent" if all(shares) else ", shares in percent" if any(shares) else ""
     parts = " and ".join(dict.fromkeys(recorded_split(run["final"]) for run in summaries))
-    return Table(
-        "", header, rows, notes=(NOTE.format(parts.capitalize(), in_percent), *([ROUNDS_TO] if targets else []), *own)
-    )
+    notes = [NOTE.format(parts.capitalize(), in_percent), *([ROUNDS_TO] if targets else []), *own]
+    notes += tested_models({names[group]: runs for group, runs in groups.items()})
+    return Table("", header, rows, notes=tuple(notes))
 
 
 def reported_by_clients(groups: Mapping[str, Sequence[Summary]], names: Mapping[str, str]) -> list[str]:
@@ -97,6 +98,8 @@ def reported_by_clients(groups: Mapping[str, Sequence[Summary]], names: Mapping[
             settings[metric].append(names[group])
     if not any(metric.startswith("clients/") for metric in settings):
         return []
+    if len(settings) == 1:
+        return [f"Reported: {wording.name(metric)}." for metric in settings]
     return [
         f"Reported: {wording.name(metric)} of {', '.join(setting_names)}."
         for metric, setting_names in settings.items()

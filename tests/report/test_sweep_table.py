@@ -115,3 +115,17 @@ def test_cells():
 def test_a_target_that_only_some_settings_have():
     runs = [summary("a", 0, 0.5, {"0.70": 3}), summary("b", 0, 0.5, {"0.50": 4, "0.70": None})]
     assert [row[-2:] for row in tabulate(runs).rows] == [("-", "3.0"), ("4.0", ">200")]
+
+
+def test_settings_that_are_not_tested_alike():
+    """Two of one dataset; different test sets of two datasets are no difference."""
+
+    def tested(strategy, by, **more):
+        return {**summary(strategy, 0, 0.5, {}, **more), "decisions": {"tested": by}}
+
+    pooled, own = "the global model on 355 pooled test samples", "each client's own model on its own test samples"
+    alike = [tested("fedavg", pooled), tested("turbosvm", pooled), tested("fedavg", "on others", dataset="digits")]
+    assert not any("tested alike" in note for note in tabulate(alike).notes)
+    assert tabulate([*alike[:2], tested("ditto", own)]).notes[-1] == (
+        f"Not tested alike: fedavg, turbosvm: {pooled}; ditto: {own}."
+    )
