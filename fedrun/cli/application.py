@@ -11,11 +11,11 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from fedrun.cli.entrypoint import OneLineParser, reject
-from fedrun.cli.single_run import composition_failed, failed, single_run
+from fedrun.cli.single_run import FAILED, composition_failed, failed, single_run
 from fedrun.config.overrides import reject_contradiction, reject_folders_of_hydra, with_implied
 from fedrun.execution.ranks import SINGLE_PROCESS, launched
 from fedrun.system.closed_output import ignore_closed_output
-from fedrun.system.errors import Defect, InputError, defects
+from fedrun.system.errors import Defect, InputError, defects, show_defect
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import stop_behind
 from fedrun.system.version import __version__
@@ -40,7 +40,11 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ± must not end a run
     ignore_closed_output()
-    return _guarded(options_first(arguments))
+    try:
+        return _guarded(options_first(arguments))
+    except Defect as defect:
+        show_defect(defect.__cause__ or defect)
+        return FAILED
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from fedrun.execution.ranks import launched
 from fedrun.experiment.observer import Row
 from fedrun.sweeps.outcome import OUTCOME, Outcome, outcomes
 from fedrun.system.cores import cores
-from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, expected_error
+from fedrun.system.errors import BAD_INPUT, InputError, RunError, expected_error, show_defect
 from fedrun.system.signals import stop_behind
 
 if TYPE_CHECKING:
@@ -130,9 +129,7 @@ def ending_process() -> Iterator[None]:
             raise stop from None
         known = error if isinstance(error, (InputError, RunError)) else expected_error(error)
         if known is None:
-            defect = Defect()
-            defect.__cause__ = error
-            traceback.print_exception(defect)
+            show_defect(error)
         elif os.environ.get("RANK", "0") == "0":
             print(f"fedrun: {known}", file=sys.stderr, flush=True)
         sys.exit(BAD_INPUT if isinstance(known, InputError) else 1)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from sysconfig import get_path
 
 from fedrun.system.signals import stop_behind
 
@@ -54,10 +58,21 @@ class RunError(Exception):
 
 
 class Defect(Exception):  # noqa: N818 - the usual word for it
-    """An unexpected error, which is its cause; shown with its traceback."""
+    """An unexpected error, which is its cause."""
 
-    def __str__(self) -> str:
-        return "please report this, unless the error above is one of your own code"
+
+def show_defect(error: BaseException) -> None:
+    """Print an unexpected error with its own traceback, and whether it is in fedrun or in code that fedrun calls."""
+    traceback.print_exception(error)
+    package = str(Path(__file__).parents[1])
+    libraries = tuple(get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    files = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    known = [place for place in files if place[0].startswith(package) or not place[0].startswith(libraries)]
+    if known and not known[-1][0].startswith(package):
+        last = "the mistake is in {}, line {}".format(*known[-1])
+    else:
+        last = "please report this, unless code of your own has caused it"
+    print(f"fedrun: {last}", file=sys.stderr, flush=True)
 
 
 @contextmanager
