@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,13 +95,14 @@ class ColumnKeys:
         features = tuple(name for name in distinct.column_names if name not in special)
         problems = [
             *_wrong_names(names, roles),
-            *self._undecided(distinct.select(features), targets, clients, splits),
+            *self._undecided(names, distinct.select(features), targets, clients, splits),
             *self._unusable_targets(distinct, targets),
         ]
         if not features:
             problems.append("no column is left as an input")
         if problems:
-            raise InputError(f"{path}: {'; '.join(problems)}. Its columns: {', '.join(names)}")
+            end = "" if problems[-1].endswith("?") else "."
+            raise InputError(f"{path}: {'; '.join(problems)}{end} Its columns: {', '.join(names)}")
         return Columns(
             tuple(targets), features, clients[0] if clients else None, splits[0] if splits else None, row_numbers
         )
@@ -115,11 +117,17 @@ class ColumnKeys:
         }
 
     def _undecided(
-        self, inputs: pyarrow.Table, targets: Sequence[str], clients: Sequence[str], splits: Sequence[str]
+        self,
+        names: Sequence[str],
+        inputs: pyarrow.Table,
+        targets: Sequence[str],
+        clients: Sequence[str],
+        splits: Sequence[str],
     ) -> Iterator[str]:
         """The roles that no column has or that several could have, and columns that cannot be inputs.
 
         Args:
+            names: all columns.
             inputs: the columns without another role.
             targets: those that a key names, or that could be predicted by their names.
             clients: those that could name the clients.
@@ -148,7 +156,7 @@ class ColumnKeys:
             )
             unusable.append(f"inputs without a finite number in some rows: {', '.join(incomplete)}")
         if unusable:
-            drop = ",".join([*self.drop, *others, *gaps])
+            drop = ",".join([*(name for name in self.drop if name in names), *others, *gaps])
             allowed = [f"dataset.drop=[{drop}] (not used)", "or numbers"]
             if texts := [name for name in others if self.client == AUTO and not clients and textual(inputs, name)]:
                 allowed.insert(0, f"dataset.client={' or '.join(texts)} (its values are the clients)")
@@ -195,7 +203,8 @@ def _wrong_names(names: Sequence[str], roles: Mapping[str, Sequence[str]]) -> It
         yield f"several columns are named {', '.join(repeated)}; allowed: one each"
     for key, wanted in roles.items():
         if missing := [name for name in wanted if name not in names]:
-            yield f"{key}: there is no column {', '.join(map(repr, missing))}"
+            meant = "".join(dict.fromkeys(did_you_mean(name, names) for name in missing))
+            yield f"{key}: there is no column {', '.join(map(repr, missing))}{meant}"
         if twice := sorted({name for name in wanted if wanted.count(name) > 1}):
             yield f"{key}: names {', '.join(twice)} twice"
     for name in sorted({name for wanted in roles.values() for name in wanted}):

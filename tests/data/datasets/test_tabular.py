@@ -305,13 +305,13 @@ def test_the_only_column_of_texts_may_be_predicted(tmp_path: Path) -> None:
     assert dataset.note == "predicts outcome (no=0, yes=1) from 1 column (age); clients: none; split: none"
 
 
-@pytest.mark.parametrize("name", ["outcome", "label"])
-def test_a_misspelt_target_is_no_reason_to_drop_the_right_one(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "meant"), [("outcome", "."), ("label", "; did you mean label?")])
+def test_a_misspelt_target_is_no_reason_to_drop_the_right_one(tmp_path: Path, name: str, meant: str) -> None:
     path = write(tmp_path, f"age,{name}\n1,yes\n2,no\n")
     refused(
         inferred(path, label="lable"),
         tmp_path,
-        f"table.csv: dataset.label: there is no column 'lable'. Its columns: age, {name}",
+        f"table.csv: dataset.label: there is no column 'lable'{meant} Its columns: age, {name}",
     )
 
 
