@@ -34,7 +34,10 @@ def describe(annotation: Any) -> str:
     if origin is tuple:
         first, *others = get_args(annotation)
         length = "" if others == [...] else f" of {1 + len(others)}"
-        return f"a list{length}, each item {describe(first)}"
+        item = describe(first)
+        if "; or " in item:
+            item = f"either {item.replace('; or ', ', or ')}"
+        return f"a list{length}, each item {item}"
     if origin is Mapping:
         return "a mapping"
     if annotation in NAMES:
