@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 
@@ -13,6 +14,7 @@ from fedrun.config.key_reference import explain_key
 from fedrun.config.options import conf_dir, files_in, listed, option_files, options
 from fedrun.config.sources import why
 from fedrun.experiment.experiment import Experiment
+from fedrun.system.errors import InputError
 
 
 def test_they_are_options_of_the_group() -> None:
@@ -51,7 +53,8 @@ def test_a_file_of_ones_own_replaces_a_listed_one_and_no_file(tmp_path: Path) ->
     own.mkdir(parents=True)
     for name in ("fedprox", "solo", "mine"):
         (own / f"{name}.yaml").write_text("defaults: [client: moon, server: fedavgm]\n")
-    assert compose(["strategy=solo"], own.parent).config == compose(["strategy=solo"]).config
+    with pytest.raises(InputError, match=r"solo.yaml: fedrun has an option of this name, and would use it"):
+        compose(["strategy=solo"], own.parent)
     assert "own/" not in why("strategy/client", ["strategy=solo"], own.parent)
     for name in ("fedprox", "mine"):
         assert compose([f"strategy={name}"], own.parent).choices["strategy/server"] == "fedavgm"
