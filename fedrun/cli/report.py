@@ -191,6 +191,8 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         for line in not_replaced(section_list, kept).values():
             report_problem(line)
         return document(section_list, kept)
+    if options.curve:  # only the runs of its curves, so that settings are named by what differs among them
+        runs = [run for run in runs if run.draws(options.curve)] or runs
     compared, problems = settings(runs)
     for problem in problems:
         report_problem(problem)

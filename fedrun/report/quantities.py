@@ -137,6 +137,8 @@ def spread(key: str, values: Sequence[float]) -> str:
         return wording.ABSENT
     shares, total = wording.is_share(key), key.startswith("cost/")
     mean, std = statistics.mean(values), statistics.pstdev(values)  # fmean's sum of huge values would overflow
+    if std < 1e-12 * abs(mean):
+        std = 0.0  # the values differ by the rounding of their computation
     alone = len(set(values) if total else values) == 1  # counts are often the same for all seeds
     whole = mean >= 100 or all(float(number).is_integer() for number in (mean, std))  # a large count, or an exact one
 

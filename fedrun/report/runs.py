@@ -15,6 +15,7 @@ from fedrun.config.dotted_keys import value_at
 from fedrun.data.evaluation_split import chosen_split
 from fedrun.data.targets import Target
 from fedrun.experiment.observer import Row, round_of
+from fedrun.runs.display.curves import ESTIMATE
 from fedrun.runs.folder import CONFIG, METRICS, SUMMARY, finished
 from fedrun.runs.metrics_file import DamagedRunError, evaluated_rounds, read_rows
 from fedrun.system.errors import InputError
@@ -97,6 +98,10 @@ class Run:
     def recorded(self, metric: str) -> bool:
         """Whether some row has a metric."""
         return any(metric in row for row in self.rows)
+
+    def draws(self, metric: str) -> bool:
+        """Whether some row has a metric, or an estimate of it."""
+        return self.recorded(metric) or self.recorded(ESTIMATE.format(metric))
 
     def check_target(self, target: Target, interpolated: bool = False) -> None:
         """Check that the evaluations show when the run reached a target.

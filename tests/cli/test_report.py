@@ -62,6 +62,18 @@ def test_a_curve(runs, tmp_path, capsys, against):
     assert capsys.readouterr().out == f"{path}\n"
 
 
+def test_the_curves_are_named_by_what_differs_among_their_runs(folders, monkeypatch):
+    """The run without the metric differs in the batch size, too."""
+    drawn = []
+    monkeypatch.setattr("fedrun.cli.report.draw", lambda settings, *_: drawn.extend(one.name for one in settings))
+    for lr in (0.3, 0.4):
+        content = [{**row, "clients/accuracy_mean": lr} for row in rows(0.1, 0.3)]
+        folders.write(0, content, changes={"local.lr": lr, "local.batch_size": 5})
+    folders.write(0, rows(0.1, 0.3), changes={"local.lr": 0.4, "local.batch_size": 7})
+    assert run([str(folders.top), "--curve", "clients/accuracy_mean"]) == 0
+    assert drawn == ["local.lr=0.3", "local.lr=0.4"]
+
+
 def test_a_picture_without_a_file_goes_to_a_folder_of_its_own_among_the_runs(runs, capsys):
     assert run([runs, "--curve", "test/accuracy"]) == 0
     assert capsys.readouterr().out == f"{runs}/pictures/test_accuracy.png\n"

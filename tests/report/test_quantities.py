@@ -131,6 +131,7 @@ def test_targets_are_the_runs_and_more(folders):
 def test_spread():
     assert spread("test/f1", [0.70, 0.71, 0.75]) == "72.00 ± 2.16"  # sqrt((4 + 1 + 9) / 3) = 2.1602
     assert spread("own/thing", [1.0]) == "1.0000"
+    assert spread("privacy/epsilon", [7.6, 7.6 + 1e-15]) == "7.6000 ± 0.0000"  # the rounding of two computations
     assert spread("cost/params_up", [1000.0, 3000.0]) == "2,000 ± 1,000"
     assert spread("cost/excluded", [1, 0, 0]) == "0.3 ± 0.5"  # 1/3 and sqrt(2)/3 = 0.47
     assert spread("cost/excluded", [2, 1, 1, 0]) == "1.0 ± 0.7"  # sqrt(1/2)
