@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 from io import TextIOWrapper
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from fedrun.cli.entrypoint import OneLineParser, reject
 from fedrun.cli.single_run import FAILED, composition_failed, failed, single_run
@@ -80,7 +81,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
 
     parser = get_args_parser()
     usage = f"--help --version --explain --why {parser.format_usage()}"  # the flags that Hydra's parser does not know
-    parser.error = partial(reject, name="fedrun", usage=usage)  # type: ignore[method-assign]  # Hydra makes this parser
+    parser.error = partial(_reject, usage=usage)  # type: ignore[method-assign]  # Hydra makes this parser
     options = parser.parse_args(arguments)
     for option in ("config_name", "config_path", "experimental_rerun"):
         if getattr(options, option) is not None:
@@ -89,6 +90,22 @@ def _parse(arguments: Sequence[str]) -> Namespace:
                 "overrides, which are in its folder's .hydra/overrides.yaml"
             )
     return options
+
+
+def _reject(message: str, usage: str) -> NoReturn:
+    """Reject an option of the command; one that is named like a key, such as ``--rounds 5``, with how a key is set.
+
+    Raises:
+        InputError: always.
+    """
+    from fedrun.config.options import conf_dir, groups
+    from fedrun.system.yaml_file import read_yaml
+
+    named = re.search(r"(?<!\S)--([\w.-]+)", message)
+    key = named[1].replace("-", "_") if named else ""
+    if key.partition(".")[0] in {*read_yaml(conf_dir() / "config.yaml"), *groups([conf_dir()])}:
+        raise InputError(f"{message}; did you mean {key}=VALUE? Keys and groups are written without dashes")
+    reject(message, "fedrun", usage)
 
 
 def _answer(arguments: Sequence[str]) -> str | None:

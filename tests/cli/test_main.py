@@ -334,6 +334,8 @@ def test_options_may_stand_between_keys() -> None:
     [
         (("--expalin", "local.lr"), "; did you mean --explain?"),
         (("--multrun", "seed=0,1"), "; did you mean --multirun?"),
+        (("--rounds", "5"), "; did you mean rounds=VALUE? Keys and groups are written without dashes"),
+        (("--local.lr=0.1",), "; did you mean local.lr=VALUE? "),
         (("--nothing-like-it",), "; fedrun --help shows"),
     ],
 )
