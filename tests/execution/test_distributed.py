@@ -91,7 +91,8 @@ def assert_same(run: Path, other: Path) -> None:
     assert membership is others is None or torch.equal(membership, others)
     clients, others = (pyarrow.parquet.read_table(each / "clients.parquet").to_pylist() for each in (run, other))
     for client, expected in zip(clients, others, strict=True):
-        assert client.pop("client") == expected.pop("client")
+        for name in ("client", "evaluated_on"):
+            assert client.pop(name) == expected.pop(name)
         nothing = {name for name, value in client.items() if value is None}
         assert nothing == {name for name, value in expected.items() if value is None}
         assert [client[name] for name in client.keys() - nothing] == pytest.approx(
