@@ -14,11 +14,11 @@ from fedrun.execution.allocator import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 def use():
-    torch.ones(2**24)  # 64 MiB: 16 384 pages of 4 KiB
+    torch.ones(9 * 2**20)  # 36 MiB, above the largest block that glibc keeps by itself: 9216 pages of 4 KiB
 for _ in range(10):
     use()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
+for _ in range(10):
     use()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
@@ -30,5 +30,5 @@ def test_large_blocks_are_used_again():
         ended = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True)
         return int(ended.stdout)
 
-    assert faults("given back") >= 20 * 16384
-    assert faults("kept") <= 5 * 16384  # a block that does not fit into what is free is laid out elsewhere
+    assert faults("given back") >= 10 * 9216
+    assert faults("kept") <= 3 * 9216  # a block that does not fit into what is free is laid out elsewhere
