@@ -16,9 +16,10 @@ from fedrun.report.runs import Run
 Leaves = Mapping[str, Any]
 """A configuration's values under their dotted keys."""
 
-NOT_IN_SETTING = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probability"})
+NOT_IN_SETTING = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probability", "study"})
 """Keys that are part of a run's identity but change no number of a report, so they do not make another setting. The
-places of files are among them: the data's fingerprint shows whether their content is the same."""
+places of files are among them: the data's fingerprint shows whether their content is the same. ``study`` was a key of
+earlier versions, null in every run."""
 
 
 COUNT_OR_SHARE = "_per_round"

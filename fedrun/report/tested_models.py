@@ -1,4 +1,4 @@
-"""A remark where settings are tested by different models or on different samples, so that their metrics differ, too."""
+"""A remark where some settings are tested client by client and others are not, so that their metrics differ, too."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 
 def tested_models(settings: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """A line that names the model and the samples behind each setting's pooled metrics, if settings of one dataset
-    differ in them; otherwise none.
+    """A line that names the model and the samples behind each setting's pooled metrics, if some settings of a dataset
+    are tested client by client and others are not; otherwise none.
 
     Args:
         settings: the summaries of each setting's complete runs, by its name.
@@ -22,7 +22,7 @@ def tested_models(settings: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[s
             if text is not None:
                 names[text][name] = None
                 texts[run["dataset"]].add(text)
-    if all(len(of_dataset) < 2 for of_dataset in texts.values()):
+    if not any(len({"client's" in text for text in of_dataset}) == 2 for of_dataset in texts.values()):
         return []
     parts = (f"{', '.join(of_text)}: {text}" for text, of_text in names.items())
     return [f"Not tested alike: {'; '.join(parts)}."]
