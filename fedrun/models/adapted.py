@@ -46,7 +46,7 @@ class AdaptedModel(ModelConfig):
         """The option and its name, for messages."""
 
     def adapt(
-        self, network: torch.nn.Module, spec: Spec, inner: str = "", fresh: tuple[str, ...] = ()
+        self, network: torch.nn.Module, spec: Spec, inner: str = "", fresh: tuple[str, ...] | None = None
     ) -> torch.nn.Sequential:
         """The network as an encoder and a head.
 
@@ -55,11 +55,12 @@ class AdaptedModel(ModelConfig):
                 is changed in place, and computes in float32 from then on.
             spec: spec of the dataset.
             inner: the part of the network to which the names in keys refer; empty: the whole network.
-            fresh: children of that part that are trained besides adapters, because their weights are new.
+            fresh: children of that part that are trained besides adapters, because their weights are new; None: it is
+                not known which are new, so that a head must be found.
 
         Raises:
-            InputError: there is no such layer or parameter, the layer does not compute the outputs, or the network
-                rejects the samples.
+            InputError: there is no such layer or parameter, the layer does not compute the outputs, the network rejects
+                the samples, or adapters would be trained around a frozen layer of outputs.
         """
         check_network(network.float(), spec, self.key, samples=1)
         known = network.get_submodule(inner)
@@ -75,15 +76,17 @@ class AdaptedModel(ModelConfig):
                 parameter.requires_grad_(False)
         head = split_head(network, known, spec, self.key, self.head)
         if self.lora.rank is not None:
-            trained = (
-                [
-                    parameter
-                    for name, parameter in known.named_parameters()
-                    if name.startswith(fresh) and parameter.requires_grad
-                ]
-                if fresh
-                else []
-            )
+            if fresh is None and isinstance(head, torch.nn.Identity) and not self.freeze:
+                raise InputError(
+                    f"model.lora.rank={self.lora.rank}: {self.key} has no linear layer that alone computes the outputs "
+                    "and would be trained besides the adapters; allowed: another model, or null"
+                )
+            new = fresh or ()
+            trained = [
+                parameter
+                for name, parameter in known.named_parameters()
+                if new and name.startswith(new) and parameter.requires_grad
+            ]
             self.lora.insert(known)
             for parameter in trained:
                 parameter.requires_grad_(True)

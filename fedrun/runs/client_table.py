@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,9 @@ def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
     federation, task = phase.federation, phase.samples.task
     train, test, unseen = federation.train, federation.test, federation.unseen
     client_results = evaluator.clients(state)
-    seen = client_results.get(SEEN) or _training(simulation, state)
+    seen = client_results.get(SEEN)
+    if federation.client_test is None and (trained := _training(simulation, state)) is not None:
+        seen = trained if seen is None else replace(seen, score=trained.score)
     rows = _rows(train, seen, True, federation.flipped, task, "train" if federation.client_test is None else "test")
     for client in federation.attackers:
         rows[client]["attacker"] = True
@@ -111,7 +114,7 @@ def _rows(
         "samples": clients.sizes.tolist(),
         "loss": loss,
         task.score: score,
-        "evaluated_on": [None if value is None else evaluated_on for value in score],
+        "evaluated_on": [evaluated_on if known != (None, None) else None for known in zip(loss, score, strict=True)],
         "threshold": column(results.threshold),
         "appeal": [
             None if value is None else appeal for value, appeal in zip(loss, column(results.appeal), strict=True)

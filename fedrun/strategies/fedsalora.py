@@ -17,15 +17,17 @@ class FedSALoRA(ClientStrategy):
     """Plain local SGD of A, B_k and the head; B_k, 0 at first, is not sent.
 
     Attributes:
-        head: ``local``: the head stays with the client, too, as in the paper's runs on GLUE; ``average``: it is sent.
+        head: ``local``: what is trained besides the adapters stays with the client, too, as in the paper's runs on
+            GLUE: the head, and other new layers, such as the dense one before RoBERTa's; ``average``: it is sent.
     """
 
     head: Literal["local", "average"]
 
     def private(self, layout: Layout) -> torch.Tensor:
         mask = torch.zeros(layout.size, dtype=torch.bool)
-        for adapter in required_adapters(layout, "strategy/client=fedsalora"):
-            mask[adapter.b.start : adapter.b.stop] = True
         if self.head == "local":
-            mask[layout.head] = True
+            mask[: layout.trainable] = True
+        for adapter in required_adapters(layout, "strategy/client=fedsalora"):
+            mask[adapter.a.start : adapter.a.stop] = False
+            mask[adapter.b.start : adapter.b.stop] = True
         return mask

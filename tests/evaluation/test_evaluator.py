@@ -333,6 +333,16 @@ def test_the_rows_of_all_clients(make_experiment, tmp_path):
     assert metrics["clients/untested"] + metrics["unseen/untested"] == 1
 
 
+def test_the_rows_of_clients_with_thresholds_and_without_tests(make_experiment, tmp_path):
+    made = make_experiment(network=mlp, clients_per_round=6, appeal=constant(1.0))
+    simulation = Simulation(replace(made, evaluation=replace(made.evaluation, train_clients=True)))
+    state, _ = simulation.advance(simulation.initial())
+    losses, accuracies = simulation.evaluator(state).on_training(state)
+    for row, loss, accuracy in zip(rows_of(simulation, state, tmp_path), losses, accuracies, strict=False):
+        assert (row["loss"], row["accuracy"]) == pytest.approx((loss.item(), accuracy.item()))
+        assert (row["evaluated_on"], row["threshold"], row["appeal"]) == ("train", 1.0, loss.item() < 1.0)
+
+
 def personal(simulation, state):
     """Every client's own network."""
     for client in range(len(simulation.federation.train)):

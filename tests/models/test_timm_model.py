@@ -10,6 +10,7 @@ import torch
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Spec
 from fedrun.models.flat_network import layout_of
+from fedrun.models.lora import LoRA
 from fedrun.system.errors import InputError
 
 timm = pytest.importorskip("timm")
@@ -84,3 +85,13 @@ def test_activations_inside_of_timms_batch_norm_stay() -> None:
         return sum(isinstance(module, torch.nn.SiLU) for module in network.modules())
 
     assert activations("group") == activations("batch") > 40
+
+
+def test_adapters_around_outputs_that_would_not_be_trained() -> None:
+    """Two heads compute the outputs of a distilled network, so that none of them alone does; both are new."""
+    message = (
+        r"^model.lora.rank=2: model=timm model.name=deit_tiny_dis.* has no linear layer that alone computes the out"
+    )
+    lora = LoRA(rank=2, alpha=4.0, targets=("qkv",), dropout=0.0)
+    with pytest.raises(InputError, match=message):
+        build(Spec((3, 224, 224), 5), name="deit_tiny_distilled_patch16_224", lora=lora)

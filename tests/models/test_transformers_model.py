@@ -272,6 +272,15 @@ def experiment(make_experiment):
     return make
 
 
+@pytest.mark.parametrize(("config", "dense"), [(BERT, 0), (ROBERTA, 16 * 16 + 16)])
+def test_fedsalora_sends_a_alone(experiment, config, dense):
+    """RoBERTa's classifier has a dense layer below the last one, which is new and trained as well."""
+    simulation = Simulation(experiment("fedsalora", config=config))
+    assert simulation.network.layout.trainable == 115 + dense
+    state, _ = simulation.advance(simulation.initial())
+    assert state.totals.params_up == 2 * 2 * 16  # two clients, A of query and of value
+
+
 def test_clients_send_adapters_and_receive_the_model_once(experiment, tmp_path):
     run = experiment()
     simulation = Simulation(run)

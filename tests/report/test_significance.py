@@ -5,7 +5,7 @@ import pytest
 from fedrun.report.quantities import Quantity
 from fedrun.report.runs import find
 from fedrun.report.settings import settings
-from fedrun.report.significance import CENSORED, TOO_FEW, compare, exact_differences, smallest_p
+from fedrun.report.significance import CENSORED, TOO_FEW, _p, compare, exact_differences, smallest_p
 
 from ..helpers.run_folders import rows
 
@@ -77,6 +77,12 @@ def test_wilcoxons_least_p_is_of_the_seeds_that_differ(folders):
     result = compare(ours, theirs, ACCURACY, "wilcoxon")
     assert (len(result.seeds), result.unequal) == (5, 4)
     assert result.p == pytest.approx(1 / 8) == smallest_p(result.unequal)
+
+
+def test_an_equal_seed_beside_many_is_no_reason_to_approximate():
+    """Of 14 seeds one is equal and 13 differ in one direction: p = 2^-12, as of these 13 alone."""
+    differences = [0.01 * (number + 1) for number in range(13)]
+    assert _p([*differences, 0.0], "wilcoxon") == pytest.approx(2**-12)
 
 
 def test_adaptive_runs_tell_nothing_of_targets_they_did_not_look_for(folders):

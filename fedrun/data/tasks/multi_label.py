@@ -54,7 +54,8 @@ class MultiLabel(Task):
 
 
 def average_precision(targets: torch.Tensor, scores: torch.Tensor) -> float:
-    """Σ_n (R_n − R_{n−1}) P_n over the distinct scores, from high to low; NaN if no sample has the label.
+    """Σ_n (R_n − R_{n−1}) P_n over the distinct scores, from high to low; NaN if no sample has the label or a score is
+    NaN.
 
     P_n and R_n are precision and recall if the samples with the n highest distinct scores are predicted.
 
@@ -63,7 +64,7 @@ def average_precision(targets: torch.Tensor, scores: torch.Tensor) -> float:
         scores: ``[n]``.
     """
     positives = int(targets.sum())
-    if not positives:
+    if not positives or scores.isnan().any():
         return math.nan
     order = scores.argsort(descending=True)
     ranked, true_positives = scores[order], targets[order].double().cumsum(0)

@@ -42,6 +42,11 @@ def test_large_logits_stay_in_their_order() -> None:
     assert found["map"] == pytest.approx(1 / 2 + 1 / 3)
 
 
+def test_outputs_that_are_no_numbers_have_no_rank() -> None:
+    for targets in ([True, False], [False, True]):
+        assert math.isnan(average_precision(torch.tensor(targets), torch.full((2,), math.nan)))
+
+
 def test_labels_that_no_sample_has_are_left_out() -> None:
     assert math.isnan(average_precision(torch.tensor([False, False]), torch.tensor([0.1, 0.9])))
     targets = torch.tensor([[1, 0], [0, 0]], dtype=torch.uint8)
