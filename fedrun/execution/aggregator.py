@@ -78,7 +78,7 @@ class Aggregator:
             self._origin = server.broadcast(state)[MODEL][: context.network.layout.trainable]
         self._accepted: dict[int, Accepted] = {}  # by position
         self._processed: list[tuple[int, int, int]] = []  # as in CohortUpdate
-        self._accepted_samples = 0
+        self._sample_weight = 0.0
         self._loss = 0.0
         self._score = 0.0
         self.client_states: dict[int, Vectors] = {}
@@ -96,7 +96,8 @@ class Aggregator:
             client = int(self.clients[position])
             self._processed.append((client, trained.processed + trained.measured, trained.compared))
         vectors = (*uploads.values(), *result.client_state.values())
-        *sums, loss, score = _numbers([*(vector.sum() for vector in vectors), trained.loss_sum, trained.score_sum])
+        counted = trained.loss_sum, trained.score_sum, trained.weight_sum
+        *sums, loss, score, sample_weight = _numbers([*(vector.sum() for vector in vectors), *counted])
         # A sum is finite exactly if every entry is, except for an overflow, which would be a failure, too.
         if not all(map(math.isfinite, sums)):
             return
@@ -130,7 +131,7 @@ class Aggregator:
             state[LAST] = uploads[MODEL]
         # also an empty state, which drops the result of idle training
         self.client_states[int(self.clients[position])] = self._keep(state)
-        self._accepted_samples += trained.processed
+        self._sample_weight += sample_weight
         self._loss += loss
         self._score += score
 
@@ -163,7 +164,7 @@ class Aggregator:
         clients = self.clients[positions]
         left_out = sorted(set(range(len(self.clients))) - set(order))
         norms = [one.squared_norm for one in accepted if one.squared_norm is not None]
-        samples = self._accepted_samples
+        sample_weight = self._sample_weight
         return CohortUpdate(
             clients=clients,
             samples=self._context.clients.sizes[clients],
@@ -175,10 +176,10 @@ class Aggregator:
             weights=_column(one.weight for one in accepted),
             rows=self._rows[positions] if self._rows is not None and left_out else self._rows,
             excluded=tuple(self.clients[left_out].tolist()),
-            loss=self._loss / samples if samples else float("nan"),
-            score=self._score / samples if samples else float("nan"),
+            loss=self._loss / sample_weight if sample_weight else float("nan"),
+            score=self._score / sample_weight if sample_weight else float("nan"),
             processed=torch.tensor(self._processed, dtype=torch.int64).reshape(-1, 3),
-            accepted_samples=samples,
+            sample_weight=sample_weight,
             measures={
                 name: _column(one.measures[name] for one in accepted)
                 for name in (accepted[0].measures if order else ())

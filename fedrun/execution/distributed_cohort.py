@@ -164,7 +164,7 @@ class DistributedCohort:
         clients = torch.cat([update.clients for update in updates])
         order = torch.tensor([places[client] for client in clients.tolist()], dtype=torch.int64).argsort()
         total = math.fsum(update.total_weight for update in updates)
-        accepted = sum(update.accepted_samples for update in updates)
+        accepted = math.fsum(update.sample_weight for update in updates)
         names = next((update.reports for update in updates if len(update.clients)), {})
         measured = next((update.measures for update in updates if len(update.clients)), {})
         norms = [update.squared_norms for update in updates if update.squared_norms is not None]
@@ -186,10 +186,10 @@ class DistributedCohort:
             excluded=tuple(
                 sorted((client for update in updates for client in update.excluded), key=places.__getitem__)
             ),
-            loss=_average([(update.loss, update.accepted_samples) for update in updates], accepted),
-            score=_average([(update.score, update.accepted_samples) for update in updates], accepted),
+            loss=_average([(update.loss, update.sample_weight) for update in updates], accepted),
+            score=_average([(update.score, update.sample_weight) for update in updates], accepted),
             processed=torch.cat([update.processed for update in updates]),
-            accepted_samples=accepted,
+            sample_weight=accepted,
             measures={
                 name: concat([update.measures[name] for update in updates if len(update.clients)]) for name in measured
             },
@@ -236,8 +236,8 @@ def _same_shape(vector: torch.Tensor | None, shape: torch.Size) -> bool:
     return vector is not None and vector.shape == shape
 
 
-def _average(parts: Sequence[tuple[float, int]], total: int) -> float:
-    """The mean of means over these numbers of samples."""
+def _average(parts: Sequence[tuple[float, float]], total: float) -> float:
+    """The mean of means over samples with these weights."""
     return math.fsum(mean * count for mean, count in parts if count) / total if total else float("nan")
 
 

@@ -130,7 +130,7 @@ class Vectorized(Executor):
                 model[k],
                 {name: vectors[k] for name, vectors in uploads.items()},
                 {name: vectors[k] for name, vectors in next_state.items()},
-                Trained(steps[k], processed[k], objective.losses[k], objective.scores[k]),
+                Trained(steps[k], processed[k], objective.losses[k], objective.scores[k], objective.weights[k]),
             )
             yield self.uploaded(result, job, partial(info.of, k))
 
@@ -273,6 +273,7 @@ class Objectives:
         self._slots = torch.arange(batches.shape[2], device=device)
         self.losses = torch.zeros(len(batches), device=device)
         self.scores = torch.zeros(len(batches), dtype=torch.float64, device=device)
+        self.weights = torch.zeros(len(batches), dtype=torch.float64, device=device)
         self.processed = torch.zeros(len(batches), dtype=torch.int64, device=device)
         module, strategy, self._views = context.network.network.train(), context.client, context.network.layout.views
         self._tensors = client_views(context)
@@ -390,9 +391,12 @@ class Objectives:
         return self._samples.encoding(inputs), targets, real, weights / weights.sum(1, keepdim=True).clamp_min(1)
 
     def _record(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor, real: torch.Tensor) -> None:
-        count = real.sum(1)
+        weights = self._task.weights(targets.flatten(0, 1))
+        weights = real if weights is None else weights.view_as(real) * real
+        count = weights.sum(1)
         last = slice(-len(count), None)
         self.losses[last] += loss * count
         scores = self._task.scores(self._task.predictions(logits.flatten(0, 1)), targets.flatten(0, 1))
-        self.scores[last] += (scores.view_as(real) * real).sum(1)
-        self.processed[last] += count
+        self.scores[last] += (scores.view_as(real) * weights).sum(1)
+        self.weights[last] += count
+        self.processed[last] += real.sum(1)

@@ -60,15 +60,15 @@ class RoundResult:
     @property
     def loss(self) -> float:
         """Mean training loss over the samples that the accepted clients processed."""
-        return _mean([(update.loss, update.accepted_samples) for update in self.accepted])
+        return _mean([(update.loss, update.sample_weight) for update in self.accepted])
 
     @property
     def score(self) -> float:
         """Mean of the task's score over those samples, when they were processed."""
-        return _mean([(update.score, update.accepted_samples) for update in self.accepted])
+        return _mean([(update.score, update.sample_weight) for update in self.accepted])
 
 
-def _mean(parts: Sequence[tuple[float, int]]) -> float:
+def _mean(parts: Sequence[tuple[float, float]]) -> float:
     """The weighted mean of the values that are not NaN."""
     known = [(value, weight) for value, weight in parts if not math.isnan(value)]
     if len(known) == 1:

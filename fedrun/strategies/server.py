@@ -88,7 +88,7 @@ class CohortUpdate(Senders):
             predicted correctly.
         processed: a row for each participant, also for those that are left out: its number, the samples that it has
             processed forward and backward, and those in forward passes only, int64 ``[n, 3]``.
-        accepted_samples: samples over which ``loss`` and ``score`` are means.
+        sample_weight: the weight of the samples of these means: of most tasks their number.
         measures: measurements by the transforms of uploads, float64 ``[C]`` each.
         squared_norms: ‖y_k − x‖² over the parameters of each client's model as it has arrived, where x is the
             broadcast one: float64 ``[C]``; None if not requested.
@@ -104,7 +104,7 @@ class CohortUpdate(Senders):
     loss: float
     score: float
     processed: torch.Tensor = field(default_factory=lambda: torch.zeros(0, 3, dtype=torch.int64))
-    accepted_samples: int = 0
+    sample_weight: float = 0.0
     measures: Vectors = field(default_factory=dict)
     squared_norms: torch.Tensor | None = None
     represented: float | None = None

@@ -19,7 +19,7 @@ from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.training.optimizer_step import fresh_state, optimizer_step, repair
-from fedrun.training.record import Trained
+from fedrun.training.record import Trained, weighted_scores
 from fedrun.uploads.privacy.base import NoisedSteps
 from fedrun.uploads.privacy.clipping import clip_factor, joint_norm
 
@@ -108,7 +108,7 @@ def train_noised(
             f"{type(strategy).__name__}.direction: uses {computed} gradients in {local.steps} steps; allowed with "
             "privacy=sample_level: one gradient per step"
         )
-    return Trained(local.steps, gradients.processed, gradients.losses, gradients.scores)
+    return Trained(local.steps, gradients.processed, gradients.losses, gradients.scores, gradients.weights)
 
 
 class SampleGradients:
@@ -122,8 +122,9 @@ class SampleGradients:
 
     Attributes:
         processed: the number of samples so far.
-        losses: Σ of their losses, float32 scalar on the device.
-        scores: Σ of the task's scores, a scalar on the device.
+        losses: Σ of their weighted losses, float32 scalar on the device.
+        scores: Σ of the task's weighted scores, a scalar on the device.
+        weights: Σ of their weights, a scalar on the device.
     """
 
     def __init__(self, network: FlatNetwork, strategy: ClientStrategy, constants: Vectors, task: Task) -> None:
@@ -134,6 +135,7 @@ class SampleGradients:
         self.processed = 0
         self.losses = network.vector.new_zeros(())
         self.scores = network.vector.new_zeros(())
+        self.weights = network.vector.new_zeros((), dtype=torch.float64)
 
         def loss(
             parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
@@ -163,9 +165,11 @@ class SampleGradients:
             for name, tensor in self._views(total).items():
                 tensor.add_(torch.tensordot(factor, gradients[name], dims=1))
             self.processed += len(inputs)
-            self.losses = self.losses + losses.detach().sum()
-            predictions = self._task.predictions(outputs.detach())
-            self.scores = self.scores + self._task.scores(predictions, targets).sum()
+            weights = self._task.weights(targets)
+            weights = torch.ones_like(losses) if weights is None else weights
+            self.losses = self.losses + (losses.detach() * weights).sum()
+            self.scores = self.scores + weighted_scores(self._task, outputs.detach(), targets)
+            self.weights = self.weights + weights.sum()
 
 
 def without_sample_gradients(network: FlatNetwork, samples: Samples) -> str | None:

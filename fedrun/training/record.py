@@ -20,9 +20,10 @@ class Trained:
     Attributes:
         steps: SGD steps made.
         processed: samples processed.
-        loss_sum: sum over processed samples of :meth:`ClientStrategy.loss`, float32 scalar on the device.
-        score_sum: sum over processed samples of the task's score, a scalar on the device; for classification the number
-            of correct predictions.
+        loss_sum: weighted sum over processed samples of :meth:`ClientStrategy.loss`, float32 scalar on the device.
+        score_sum: weighted sum over processed samples of the task's score, a scalar on the device; for classification
+            the number of correct predictions.
+        weight_sum: sum of their weights (:meth:`Task.weights`), a scalar on the device; of most tasks their number.
         compared: samples processed by forward passes under reference models.
         measured: samples processed forward and backward besides the steps.
     """
@@ -31,8 +32,13 @@ class Trained:
     processed: int
     loss_sum: torch.Tensor
     score_sum: torch.Tensor
+    weight_sum: torch.Tensor
     compared: int = 0
     measured: int = 0
+
+
+Sums = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Σ of samples' weighted losses, float32, of their weighted scores, and of their weights: scalars on the device."""
 
 
 class Record(Protocol):
@@ -47,8 +53,14 @@ class Record(Protocol):
             targets: ``[B, ...]``.
         """
 
-    def sums(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Σ of the samples' losses, float32, and Σ of their scores: scalars on the device."""
+    def sums(self) -> Sums:
+        """The sums so far."""
+
+
+def weighted_scores(task: Task, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Σ of the weighted scores of samples, a scalar."""
+    scores, weights = task.scores(task.predictions(logits), targets), task.weights(targets)
+    return (scores if weights is None else scores * weights).sum()
 
 
 class BatchedRecord:
@@ -59,15 +71,16 @@ class BatchedRecord:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._losses: list[torch.Tensor] = []
-        self._sizes: list[int] = []
+        self._weights: list[float] = []
         self._logits: list[torch.Tensor] = []
         self._targets: list[torch.Tensor] = []
         self._waiting = 0
         self._scores: list[torch.Tensor] = []
 
     def add(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
+        weights = self._task.weights(targets)
         self._losses.append(loss)
-        self._sizes.append(len(targets))
+        self._weights.append(len(targets) if weights is None else float(weights.sum()))
         self._logits.append(logits)
         self._targets.append(targets)
         self._waiting += logits.numel()
@@ -75,18 +88,18 @@ class BatchedRecord:
             self._compute_scores()
 
     def _compute_scores(self) -> None:
-        predictions = self._task.predictions(torch.cat(self._logits))
-        self._scores.append(self._task.scores(predictions, torch.cat(self._targets)).sum())
+        self._scores.append(weighted_scores(self._task, torch.cat(self._logits), torch.cat(self._targets)))
         self._logits.clear()
         self._targets.clear()
         self._waiting = 0
 
-    def sums(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def sums(self) -> Sums:
         losses = torch.stack(self._losses)
         if self._logits:
             self._compute_scores()
         scores = self._scores[0] if len(self._scores) == 1 else torch.stack(self._scores).sum()
-        return losses @ losses.new_tensor(self._sizes), scores
+        weights = losses.new_tensor(self._weights)
+        return losses @ weights, scores, weights.sum(dtype=torch.float64)
 
 
 class RunningRecord:
@@ -101,15 +114,23 @@ class RunningRecord:
         self._task = task
         self._loss = torch.zeros((), device=device)
         self._score = torch.zeros((), dtype=torch.float64, device=device)
+        self._weight = torch.zeros((), dtype=torch.float64, device=device)
 
     def clear(self) -> None:
         """Set the sums to zero."""
         self._loss.zero_()
         self._score.zero_()
+        self._weight.zero_()
 
     def add(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
-        self._loss.add_(loss, alpha=len(targets))
-        self._score.add_(self._task.scores(self._task.predictions(logits), targets).sum())
+        weights = self._task.weights(targets)
+        if weights is None:
+            self._loss.add_(loss, alpha=len(targets))
+            self._weight.add_(len(targets))
+        else:
+            self._loss.add_(loss * weights.sum())
+            self._weight.add_(weights.sum())
+        self._score.add_(weighted_scores(self._task, logits, targets))
 
-    def sums(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._loss.clone(), self._score.clone()
+    def sums(self) -> Sums:
+        return self._loss.clone(), self._score.clone(), self._weight.clone()

@@ -92,6 +92,30 @@ def test_executors_agree(make_experiment: MakeExperiment, case: str) -> None:
         assert metrics[name] == pytest.approx(other_metrics[name], rel=1e-4)
 
 
+@pytest.mark.parametrize("executor", ["in_process", "vectorized", "sample_level"])
+def test_training_metrics_of_texts_are_over_their_symbols(make_experiment: MakeExperiment, executor: str) -> None:
+    """At a vanishing learning rate they are those of the initial model on all training symbols, counted once each."""
+    data, task, outputs, network = CASES["language"]
+    changes: dict[str, object] = {"hardware": {"executor": executor}}
+    if executor == "sample_level":  # without noise, every sample in its one step
+        changes = {"privacy": option("privacy", "sample_level", noise_multiplier=0.0, clip=1.0, sample_share=1.0)}
+    local = {"lr": 1e-12, "epochs": 1, "batch_size": 4}
+    made = make_experiment(
+        dataset=data(task, outputs), network=network, targets=(), clients_per_round=6, local=local, **changes
+    )
+    simulation = Simulation(made)
+    state, metrics = simulation.advance(simulation.initial())
+    own = simulation.federation.train.samples
+    simulation.network.load(state.server.model)
+    with torch.no_grad():
+        logits = simulation.network.network.eval()(simulation.dataset.inputs[own].long())
+    targets = simulation.dataset.targets[own]
+    known = targets != IGNORED
+    expected = nn.functional.cross_entropy(logits[known], targets[known]).item()
+    assert metrics["train/loss"] == pytest.approx(expected, rel=1e-5)
+    assert metrics[f"train/{task.score}"] == pytest.approx((logits.argmax(-1) == targets)[known].double().mean().item())
+
+
 def naive_loss(task: Task, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """A batch's loss by PyTorch's own functions."""
     if isinstance(task, Regression):

@@ -86,7 +86,7 @@ def test_ifca(make_experiment, network):
 
 def test_the_loss_is_a_mean_over_the_accepted_clients(make_experiment):
     def update(loss, accepted):
-        return replace(empty_update(), clients=torch.ones(1), loss=loss, accepted_samples=accepted)
+        return replace(empty_update(), clients=torch.ones(1), loss=loss, sample_weight=accepted)
 
     # The second model's clients processed 90 samples, of which 30 belong to the clients that were accepted.
     processed = torch.tensor([[0, 10, 0], [1, 90, 0]])
