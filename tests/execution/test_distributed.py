@@ -478,7 +478,7 @@ def ip(*arguments: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["turbosvm", "fedconcat_id"])
+@pytest.mark.parametrize("strategy", ["turbosvm_strict", "fedconcat_id"])
 def test_two_machines(alone: Any, tmp_path: Path, two_machines: tuple[str, str], strategy: str) -> None:
     path = os.pathsep.join([str(REPOSITORY), str(HERE)])
     processes = []
