@@ -34,9 +34,9 @@ def sweep_job(config: DictConfig) -> float:
     from fedrun.experiment.experiment import build_experiment
     from fedrun.runs.display import wording
     from fedrun.runs.folder import finished
+    from fedrun.runs.outcome import Outcome
     from fedrun.runs.run import run
     from fedrun.sweeps.callback import WITHOUT_VALIDATION, check_job, failed, parallel_jobs, say, searches
-    from fedrun.sweeps.outcome import Outcome
 
     hydra = HydraConfig.get()
     overrides = without_implied(hydra.overrides.task)

@@ -18,6 +18,7 @@ from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.display.curves import ESTIMATE
 from fedrun.runs.folder import CONFIG, METRICS, SUMMARY, finished
 from fedrun.runs.metrics_file import DamagedRunError, evaluated_rounds, read_rows
+from fedrun.runs.outcome import outcomes
 from fedrun.system.errors import InputError
 from fedrun.system.yaml_file import read_yaml
 
@@ -189,7 +190,7 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
         if not (folders := matches(place)):
             problems.append(f"{place}: {'is a file, not a folder' if Path(place).is_file() else 'no such folder'}")
             continue
-        below = run_folders(folders)
+        below = run_folders(folders) or runs_of_sweeps(folders)
         if not below:
             problems.append(f"{place}: holds no run (no {METRICS} and no {SUMMARY})")
         run_paths.update(dict.fromkeys(below))
@@ -208,6 +209,18 @@ def run_folders(folders: Iterable[Path]) -> list[Path]:
         path.parent for folder in folders for name in (METRICS, SUMMARY) for path in folder.rglob(name)
     }  # a run killed before its first row has neither, and nothing to report
     return sorted(folders_with_rows)
+
+
+def runs_of_sweeps(folders: Iterable[Path]) -> list[Path]:
+    """The run folders, each once, that sweeps in these folders have written, which lie elsewhere.
+
+    Their paths are those from the folder in which the sweep was started.
+    """
+    try:
+        written = [one.summary["folder"] for folder in folders for one in outcomes(folder) if one.summary is not None]
+    except (ValueError, KeyError, TypeError):  # files of this name that no sweep has written
+        return []
+    return [folder for folder in map(Path, dict.fromkeys(written)) if folder.is_dir()]
 
 
 def read(folder: Path) -> tuple[Run, str]:

@@ -23,7 +23,7 @@ from fedrun.config.overrides import without_implied
 from fedrun.config.sweeper import GRIDS
 from fedrun.execution.ranks import launched
 from fedrun.experiment.observer import Row
-from fedrun.sweeps.outcome import OUTCOME, Outcome, outcomes
+from fedrun.runs.outcome import OUTCOME, Outcome, outcomes
 from fedrun.system.cores import cores
 from fedrun.system.errors import BAD_INPUT, InputError, RunError, expected_error, show_defect
 from fedrun.system.signals import stop_behind

@@ -73,8 +73,8 @@ class Grids(Sweeper):
     def _launch_all(self, arguments: list[str]) -> None:
         """Launch all jobs."""
         # Hydra loads this module whenever it starts; the rest is loaded when a sweep starts.
+        from fedrun.runs.outcome import outcomes
         from fedrun.sweeps import search
-        from fedrun.sweeps.outcome import outcomes
 
         sweep_jobs, searched = search.planned(self.config, self.loader)
         if not searched:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from fedrun.sweeps.outcome import finished_earlier
+from fedrun.runs.outcome import finished_earlier
 
 
 class JobsLeft:

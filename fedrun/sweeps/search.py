@@ -27,7 +27,7 @@ from fedrun.config.sweeper import sweeper_settings
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.runs.display import wording
-from fedrun.sweeps.outcome import Outcome
+from fedrun.runs.outcome import Outcome
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from matplotlib.image import imread
 from fedrun.cli import report
 from fedrun.cli.entrypoint import exit_status
 from fedrun.report.papers.cell_jobs import cell_configs
+from fedrun.runs.outcome import Outcome
 
 from ..helpers.run_folders import rows
 
@@ -72,6 +73,23 @@ def test_the_curves_are_named_by_what_differs_among_their_runs(folders, monkeypa
     folders.write(0, rows(0.1, 0.3), changes={"local.lr": 0.4, "local.batch_size": 7})
     assert run([str(folders.top), "--curve", "clients/accuracy_mean"]) == 0
     assert drawn == ["local.lr=0.3", "local.lr=0.4"]
+
+
+def test_a_sweeps_folder_leads_to_its_runs(folders, tmp_path, capsys):
+    """A job that failed has none; files that no sweep has written are none."""
+    sweep = tmp_path / "sweep"
+    for number in range(2):
+        job = sweep / str(number)
+        job.mkdir(parents=True)
+        Outcome((), {"folder": str(folders.write(number, rows(0.1, 0.3)))}, None).save(job)
+    (sweep / "2").mkdir()
+    Outcome((), None, "diverged").save(sweep / "2")
+    assert run([str(sweep)]) == 0
+    assert "| 0, 1  |" in capsys.readouterr().out
+    (sweep / "3").mkdir()
+    (sweep / "3" / "outcome.json").write_text("[]")
+    assert run([str(sweep)]) == 2
+    assert f"{sweep}: holds no run" in capsys.readouterr().err
 
 
 def test_a_picture_without_a_file_goes_to_a_folder_of_its_own_among_the_runs(runs, capsys):

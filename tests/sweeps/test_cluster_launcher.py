@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrun.sweeps.outcome import outcomes
+from fedrun.runs.outcome import outcomes
 
 pytest.importorskip("submitit")
 

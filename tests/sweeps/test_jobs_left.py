@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from fedrun.runs.outcome import Outcome
 from fedrun.sweeps.jobs_left import JobsLeft, jobs_left
-from fedrun.sweeps.outcome import Outcome
 
 
 @pytest.mark.parametrize(

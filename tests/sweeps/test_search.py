@@ -16,8 +16,8 @@ from fedrun.config.key_reference import unknown_key
 from fedrun.config.options import conf_dir, options
 from fedrun.experiment.experiment import build_experiment
 from fedrun.report.papers.table_reading import tables
+from fedrun.runs.outcome import Outcome
 from fedrun.sweeps.callback import check_one_of
-from fedrun.sweeps.outcome import Outcome
 from fedrun.sweeps.search import (
     arms,
     at_edge,
@@ -224,7 +224,7 @@ def test_every_paper_has_a_search():
 
 def test_a_seed_that_failed_leaves_no_score():
     """0.9 of one seed is no mean of two: the rate whose seeds both ran is chosen."""
-    from fedrun.sweeps.outcome import Outcome
+    from fedrun.runs.outcome import Outcome
     from fedrun.sweeps.search import arms, settle, trials
 
     from .test_search import METRIC, STAGES, outcome

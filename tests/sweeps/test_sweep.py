@@ -17,8 +17,8 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import OmegaConf
 
 from fedrun.config.hydra_config import hydra_options
+from fedrun.runs.outcome import Outcome, outcomes
 from fedrun.sweeps.callback import launcher_problem
-from fedrun.sweeps.outcome import Outcome, outcomes
 from fedrun.sweeps.parallel_launcher import Parallel
 
 from ..helpers.forked import Fedrun
