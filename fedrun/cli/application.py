@@ -7,7 +7,6 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from functools import partial
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, NoReturn
 
@@ -71,6 +70,20 @@ def reject_repeated_folder(arguments: Sequence[str]) -> None:
         raise InputError("--config-dir: is given twice; allowed: one folder, with the options of both")
 
 
+class HydraParser(OneLineParser):
+    """A parser of Hydra's options, which answers one named like a key, as in ``--rounds 5``, with how a key is set."""
+
+    def error(self, message: str) -> NoReturn:
+        from fedrun.config.options import conf_dir, groups
+        from fedrun.system.yaml_file import read_yaml
+
+        named = re.search(r"(?<!\S)--([\w.-]+)", message)
+        key = named[1].replace("-", "_") if named else ""
+        if key.partition(".")[0] in {*read_yaml(conf_dir() / "config.yaml"), *groups([conf_dir()])}:
+            raise InputError(f"{message}; did you mean {key}=VALUE? Keys and groups are written without dashes")
+        reject(message, self.prog, f"--explain --why {self.format_usage()}")  # fedrun's own, which Hydra does not know
+
+
 def _parse(arguments: Sequence[str]) -> Namespace:
     """The options of the command line for Hydra.
 
@@ -79,10 +92,7 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     """
     from hydra._internal.utils import get_args_parser
 
-    parser = get_args_parser()
-    usage = f"--help --version --explain --why {parser.format_usage()}"  # the flags that Hydra's parser does not know
-    parser.error = partial(_reject, usage=usage)  # type: ignore[method-assign]  # Hydra makes this parser
-    options = parser.parse_args(arguments)
+    options = HydraParser(prog="fedrun", parents=[get_args_parser()], add_help=False).parse_args(arguments)
     for option in ("config_name", "config_path", "experimental_rerun"):
         if getattr(options, option) is not None:
             raise InputError(
@@ -90,22 +100,6 @@ def _parse(arguments: Sequence[str]) -> Namespace:
                 "overrides, which are in its folder's .hydra/overrides.yaml"
             )
     return options
-
-
-def _reject(message: str, usage: str) -> NoReturn:
-    """Reject an option of the command; one that is named like a key, such as ``--rounds 5``, with how a key is set.
-
-    Raises:
-        InputError: always.
-    """
-    from fedrun.config.options import conf_dir, groups
-    from fedrun.system.yaml_file import read_yaml
-
-    named = re.search(r"(?<!\S)--([\w.-]+)", message)
-    key = named[1].replace("-", "_") if named else ""
-    if key.partition(".")[0] in {*read_yaml(conf_dir() / "config.yaml"), *groups([conf_dir()])}:
-        raise InputError(f"{message}; did you mean {key}=VALUE? Keys and groups are written without dashes")
-    reject(message, "fedrun", usage)
 
 
 def _answer(arguments: Sequence[str]) -> str | None:

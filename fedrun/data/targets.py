@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedrun.data.evaluation_split import TARGETED, EvaluationSplit
-from fedrun.data.tasks.metric_names import lower_is_better
+from fedrun.data.tasks.metric_names import ESTIMATE, lower_is_better
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def check_recorded(targets: Iterable[Target], metrics: Iterable[str]) -> None:
     Raises:
         InputError: naming the metric and those that the run records.
     """
-    recorded = {name.removesuffix("_estimate") for name in metrics}
+    recorded = {name.removesuffix(ESTIMATE) for name in metrics}
     parts = {name.partition("/")[0] for name in recorded}
     for target in targets:
         if target.metric not in recorded and ("train" in parts or not target.metric.startswith("train/")):

@@ -81,11 +81,10 @@ class AdaptedModel(ModelConfig):
                     f"model.lora.rank={self.lora.rank}: {self.key} has no linear layer that alone computes the outputs "
                     "and would be trained besides the adapters; allowed: another model, or null"
                 )
-            new = fresh or ()
             trained = [
                 parameter
                 for name, parameter in known.named_parameters()
-                if new and name.startswith(new) and parameter.requires_grad
+                if name.startswith(fresh or ()) and parameter.requires_grad
             ]
             self.lora.insert(known)
             for parameter in trained:

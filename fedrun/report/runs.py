@@ -14,8 +14,8 @@ import yaml
 from fedrun.config.dotted_keys import value_at
 from fedrun.data.evaluation_split import chosen_split
 from fedrun.data.targets import Target
+from fedrun.data.tasks.metric_names import ESTIMATE
 from fedrun.experiment.observer import Row, round_of
-from fedrun.runs.display.curves import ESTIMATE
 from fedrun.runs.folder import CONFIG, METRICS, SUMMARY, finished
 from fedrun.runs.metrics_file import DamagedRunError, evaluated_rounds, read_rows
 from fedrun.runs.outcome import outcomes
@@ -102,7 +102,7 @@ class Run:
 
     def draws(self, metric: str) -> bool:
         """Whether some row has a metric, or an estimate of it."""
-        return self.recorded(metric) or self.recorded(ESTIMATE.format(metric))
+        return self.recorded(metric) or self.recorded(f"{metric}{ESTIMATE}")
 
     def check_target(self, target: Target, interpolated: bool = False) -> None:
         """Check that the evaluations show when the run reached a target.

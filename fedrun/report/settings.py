@@ -16,10 +16,9 @@ from fedrun.report.runs import Run
 Leaves = Mapping[str, Any]
 """A configuration's values under their dotted keys."""
 
-NOT_IN_SETTING = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probability", "study"})
+NOT_IN_SETTING = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probability"})
 """Keys that are part of a run's identity but change no number of a report, so they do not make another setting. The
-places of files are among them: the data's fingerprint shows whether their content is the same. ``study`` was a key of
-earlier versions, null in every run."""
+places of files are among them: the data's fingerprint shows whether their content is the same."""
 
 
 COUNT_OR_SHARE = "_per_round"
@@ -75,6 +74,7 @@ def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     if not values.get("evaluation.adaptive"):
         values.pop("evaluation.batch_size", None)  # it changes rounding only
+    values.pop("study", None)  # a key of earlier versions, null in every run
     return values
 
 

@@ -151,3 +151,9 @@ def test_numbers_in_names_are_sorted_by_size(folders):
         folders.write(0, rows(0.1), changes={"local.lr": lr})
     found, _ = settings(find([str(folders.top)]).runs)
     assert [setting.name for setting in found] == [f"local.lr={lr}" for lr in (0.001, 0.05, 0.5, 2.0, 10.0)]
+
+
+def test_a_key_of_earlier_versions_is_not_a_users():
+    """``study`` was a key at the top, null in every run; a dataset may have one of this name."""
+    values = leaves({"study": None, "dataset": {"study": "cohort A"}, "evaluation": {"batch_size": 64}})
+    assert values == {"dataset.study": "cohort A"}

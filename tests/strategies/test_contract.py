@@ -18,10 +18,11 @@ from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.models.flat_network import Layout
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import LinearCorrection
+from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.sgd import SGD
-from fedrun.strategies.vectors import MODEL
+from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 
 P = 64 * 10 + 10
@@ -117,7 +118,9 @@ def test_a_client_that_changes_its_state_in_place(experiment: Experiment, execut
         def client_state(self, layout: Layout) -> dict[str, int]:
             return {"rounds": 1}
 
-        def finish(self, model, received, client_state, constants, client):  # type: ignore[no-untyped-def]
+        def finish(
+            self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
+        ) -> tuple[Vectors, Vectors]:
             client_state["rounds"] += 1
             return {MODEL: model}, {"rounds": client_state["rounds"]}
 

@@ -16,7 +16,10 @@ MEANS = ("participants", "all")
 """The clients whose mean model is evaluated by ``evaluation.client_means``."""
 
 APART = ("loss", "evaluated", "attack_success")
-ENDINGS_APART = ("_estimate", *(f"_of_{clients}" for clients in MEANS))
+ESTIMATE = "_estimate"
+"""The ending of the name that replaces a metric's if an adaptive evaluation stopped early."""
+
+ENDINGS_APART = (ESTIMATE, *(f"_of_{clients}" for clients in MEANS))
 """Metrics of pooled samples that are not the task's, and endings of their names."""
 
 

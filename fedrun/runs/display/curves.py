@@ -15,7 +15,7 @@ import numpy as np
 
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
-from fedrun.data.tasks.metric_names import measures
+from fedrun.data.tasks.metric_names import ESTIMATE, measures
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.display import wording
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 Seeds = Sequence[Sequence[Row]]
 """The rows of several runs that differ in nothing but their seed."""
-
-ESTIMATE = "{}_estimate"
-"""The key that replaces a metric's key if an adaptive evaluation stopped early."""
 
 
 Against = Literal["rounds", "params", "bytes", "samples", "seconds", "virtual"]
@@ -110,7 +107,7 @@ def curve(seeds: Seeds, key: str, against: Against = "rounds") -> Curve | None:
     complete &= np.isfinite(mean + std)  # sums of huge values overflow
     if not complete.any():
         return None
-    estimated = any(ESTIMATE.format(key) in row for rows in seeds for row in rows)
+    estimated = any(f"{key}{ESTIMATE}" in row for rows in seeds for row in rows)
     return Curve(np.array(rounds), x, np.where(complete, mean, np.nan), np.where(complete, std, np.nan), estimated)
 
 
@@ -118,7 +115,7 @@ def recorded(rows: Sequence[Row], key: str) -> dict[int, float]:
     """A metric by round; NaN if it was recorded as null, the estimate if it was only estimated."""
     values = {}
     for row in rows:
-        if (name := key if key in row else ESTIMATE.format(key)) in row:
+        if (name := key if key in row else f"{key}{ESTIMATE}") in row:
             value = row[name]
             values[round_of(row)] = math.nan if value is None else float(value)
     return values

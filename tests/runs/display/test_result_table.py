@@ -56,3 +56,10 @@ def test_deleted_files_are_named(tmp_path):
     console.print(result_table(SUMMARY | {"folder": str(tmp_path)}))
     last = " ".join(console.file.getvalue().splitlines()[-1].split())
     assert last == "missing curves.png, model.safetensors (deleted since; overwrite=true starts over)"
+
+
+def test_epsilon_stands_with_its_delta():
+    console = Console(width=100, file=io.StringIO())
+    final = SUMMARY["final"] | {"privacy/epsilon": 7.98, "privacy/delta": 0.0135}
+    console.print(result_table(SUMMARY | {"final": final}))
+    assert "privacy ε at δ = 0.0135" in console.file.getvalue()
