@@ -26,6 +26,8 @@ from fedrun.data.population import Population
 from fedrun.data.targets import check_targets
 from fedrun.data.validation import Validation
 from fedrun.execution.hardware import Hardware
+from fedrun.experiment.aggregation.base import Aggregation
+from fedrun.experiment.aggregation_checks import check_aggregation
 from fedrun.experiment.appeal.base import Appeal
 from fedrun.experiment.checks import check_adaptive, check_appeal, check_phases, check_task
 from fedrun.experiment.clock.base import Clock
@@ -65,6 +67,7 @@ class Experiment:
         appeal: every client's threshold for the loss of the global model.
         participation: which clients take part in a round.
         clock: the clients' devices, by which virtual time is measured.
+        aggregation: which uploads the server waits for.
         evaluation: when and how the global model is tested.
         hardware: the device and the executor.
         tracking: the service that records a copy of the metrics.
@@ -100,6 +103,7 @@ class Experiment:
     appeal: Annotated[Appeal, Neutral(Appeal)]
     participation: Annotated[Participation, Neutral(Participation)]
     clock: Annotated[Clock, Neutral(Clock)]
+    aggregation: Annotated[Aggregation, Neutral(Aggregation)]
     evaluation: Evaluation
     hardware: Hardware
     tracking: Tracking
@@ -166,6 +170,10 @@ class Experiment:
         self._check_uploads()
         self.privacy.check(self.local)
         check_transforms(self.strategy, self.privacy, self.compression, self.secure_sum, self.attack, self.population)
+        check_aggregation(
+            self.aggregation, self.clock, self.strategy, self.population, self.participation, self.privacy,
+            self.compression, self.secure_sum, self.attack, self.evaluation, self.rounds,
+        )  # fmt: skip
         if type(self.privacy) is not Privacy and not self.participation.is_uniform:
             raise InputError(
                 f"{chosen('privacy', self.privacy)} with {chosen('participation', self.participation)}: the privacy "

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 
+from fedrun.experiment.aggregation.in_training import InTraining
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.server import ServerState
 
@@ -50,6 +51,7 @@ class State:
         membership: the weight of each model for each client, float64 ``[N, M]`` (one 1 per row if each client belongs
             to a single cluster). A row of zeros: the client has not been assigned yet. None: no clusters (yet).
         finished: the final models ``[P]`` of each phase before the current one.
+        training: the clients that train while the server makes its steps; none with synchronous aggregation.
     """
 
     round: int
@@ -58,6 +60,7 @@ class State:
     totals: Totals
     membership: torch.Tensor | None = None
     finished: tuple[tuple[torch.Tensor, ...], ...] = ()
+    training: InTraining = field(default_factory=InTraining)
 
     @property
     def server(self) -> ServerState:
@@ -68,4 +71,4 @@ class State:
         """A copy with the models on a device; client states are not moved."""
         models = tuple(server.to(device) for server in self.models)
         finished = tuple(tuple(model.to(device) for model in models) for models in self.finished)
-        return replace(self, models=models, finished=finished)
+        return replace(self, models=models, finished=finished, training=self.training.to(device))

@@ -29,6 +29,9 @@ TRAINING = ("train/", "privacy/", INTERNALS)
 
 COUNTS = (
     "clients/excluded",
+    "clients/late",
+    "clients/staleness",
+    "clients/staleness_max",
     "clients/participants",
     "clients/willing",
     "clients/untested",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 
 import torch
 
 from fedrun.execution.vector_store import VectorStore
+from fedrun.experiment.aggregation.in_training import InTraining, Start
 from fedrun.experiment.state import State, Totals
 from fedrun.runs.folder import CLIENT_STATES
 from fedrun.runs.metrics_file import Written
@@ -77,6 +78,14 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
             for server in state.models
         ],
         "membership": state.membership,
+        "training": {
+            "starts": [astuple(start) for start in state.training.starts],
+            "drawn": state.training.drawn,
+            "received": {
+                version: {name: vector.cpu() for name, vector in vectors.items()}
+                for version, vectors in state.training.received.items()
+            },
+        },
         "finished": [[model.cpu() for model in models] for models in state.finished],
         "memory": packed(state.client_states.held, store),
         "totals": asdict(state.totals),
@@ -161,7 +170,18 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             raise InputError(f"{path.with_name(CLIENT_STATES)}: is damaged ({error}); {advice}") from None
         client_states = replace(initial.client_states, held=held)
         totals = Totals(**content["totals"])
-        state = State(int(content["round"]), models, client_states, totals, content["membership"], finished)
+        clients = content.get("training", {"starts": [], "drawn": 0, "received": {}})  # earlier versions had none
+        starts = tuple(Start(*start) for start in clients["starts"])
+        training = InTraining(starts, clients["drawn"], clients["received"])
+        state = State(
+            int(content["round"]),
+            models,
+            client_states,
+            totals,
+            content["membership"],
+            finished,
+            training.to(device),
+        )
         return Checkpoint(
             state,
             Written(**content["metrics"]),

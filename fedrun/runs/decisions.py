@@ -42,7 +42,9 @@ def decisions(experiment: Experiment, simulation: Simulation, initial: State) ->
         "model": f"{_named(experiment, 'model')}, {layout.size:,} parameters",
         "partition": "; ".join(filter(None, (_named(experiment, "partition"), simulation.federation.note))),
         "hparams": experiment.record.hparams or _without_hparams(experiment),
-        "cohort": f"{'about ' if varies else ''}{phase.cohort_size:,} of {clients:,} clients per round"
+        "cohort": experiment.aggregation.described(
+            f"{'about ' if varies else ''}{phase.cohort_size:,} of {clients:,} clients"
+        )
         + (", drawn independently" if varies else ""),
         **batches,
         "machine": f"{processes}, {counted(cores(), 'core')}; executor {simulation.round_runner(initial).executor.name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -11,6 +11,7 @@ from fedrun.experiment.clock.base import Devices
 from fedrun.experiment.state import Totals
 from fedrun.simulation.round_runner import RoundResult
 from fedrun.strategies.phase import Phase
+from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.uploads.transform import FLOAT
 
@@ -65,6 +66,36 @@ def round_costs(
     )
 
 
+def late_costs(phase: Phase, server: ServerState, clients: torch.Tensor, executor: Executor) -> Totals:
+    """The downloads of clients (int64 ``[L]``) whose uploads are not used. What they compute is not counted."""
+    if not len(clients):
+        return Totals()
+    numbers = _numbers(phase.broadcast(server)) - _private(phase)
+    sent = executor.context.pipeline.bytes_down(numbers, clients, server.slots)
+    return Totals(params_down=numbers * len(clients), bytes_down=int(sent.sum()))
+
+
+def usual_seconds(phase: Phase, executor: Executor, devices: Devices) -> torch.Tensor:
+    """T_k, the time of every client from the broadcast to the end of its upload, float64 ``[N]``.
+
+    It is known before a client trains, if there is one model, clients make their usual number of steps, and the
+    broadcast contains vectors like those that clients send.
+
+    Args:
+        phase: phase of the rounds.
+        executor: computes how many samples a client processes.
+        devices: devices of the clients.
+    """
+    pipeline, clients = executor.context.pipeline, torch.arange(len(phase.federation.train))
+    server = phase.server.init(phase.initial_model(), phase.network.layout, len(clients))
+    server, broadcast = replace(server, slots={**server.slots, **pipeline.slots()}), phase.server.broadcast(server)
+    numbers = _numbers(phase.broadcast(server)) - _private(phase)
+    bytes_up = pipeline.bytes_up({name: broadcast[name].numel() for name in phase.client.sends})
+    backward, forward = executor.usual_samples.unbind(1)
+    bytes_down = pipeline.bytes_down(numbers, clients, server.slots)
+    return devices.seconds(clients, bytes_down, backward, forward, torch.full_like(clients, bytes_up))
+
+
 def start_costs(phase: Phase, devices: Devices | None) -> Totals:
     """The costs of the exchange with all clients before a phase's first round."""
     sizes = phase.federation.train.sizes
@@ -97,8 +128,7 @@ def _transfers(
     if phase.federation.is_pooled:
         return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
     layout, pipeline = phase.network.layout, executor.context.pipeline
-    mask = phase.client.private(layout)
-    private = 0 if mask is None else int(mask.sum())
+    private = _private(phase)
     if phase.clustering.downloads_all:  # the checks allow compression for one model only
         params_down += sum(_numbers(phase.broadcast(server)) for server in result.models)
         bytes_down += FLOAT * params_down
@@ -140,6 +170,12 @@ def _seconds(devices: Devices, phase: Phase, transfers: Transfers, processed: to
     bytes_down, bytes_up = transfers.bytes_down[places], transfers.bytes_up[places]
     # t ← t + max_k T_k + the server's time
     return float(devices.seconds(clients, bytes_down, backward, forward, bytes_up).max()) + devices.server
+
+
+def _private(phase: Phase) -> int:
+    """The number of a model's entries that stay with the clients."""
+    mask = phase.client.private(phase.network.layout)
+    return 0 if mask is None else int(mask.sum())
 
 
 def _numbers(vectors: Vectors) -> int:

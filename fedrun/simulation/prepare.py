@@ -136,12 +136,22 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     strategy, dataset, clients = experiment.strategy, federation.dataset, len(federation.train)
     cohort = cohort_size(1 if experiment.population.pooled else experiment.clients_per_round, clients)
     strategy.server.check(experiment.first_rounds, cohort)
-    fewest = experiment.participation.fewest(cohort, clients, experiment.first_rounds)
-    if fewest < (least := strategy.server.least_uploads):
-        raise InputError(
-            f"{chosen('participation', experiment.participation)} with {strategy.named_server}, which needs at least "
-            f"{least} uploads: a round may have only {fewest}; allowed: participation=everyone"
-        )
+    least = strategy.server.least_uploads
+    participation, aggregation = experiment.participation, experiment.aggregation
+    for rule, fewest, allowed in (
+        (
+            chosen("participation", participation),
+            participation.fewest(cohort, clients, experiment.first_rounds),
+            "participation=everyone",
+        ),
+        (chosen("aggregation", aggregation), aggregation.fewest(cohort), "aggregation=synchronous"),
+    ):
+        if fewest < least:
+            raise InputError(
+                f"{rule} with {strategy.named_server}, which needs at least {least} uploads: a round may have only "
+                f"{fewest}; allowed: {allowed}"
+            )
+    experiment.aggregation.check_clients(clients)
     strategy.afterwards().check_clients(clients)
     experiment.model.check(dataset.spec)
     network = build_network(experiment.model, dataset.spec, experiment.seed, device, strategy.server)

@@ -16,6 +16,7 @@ from fedrun.data.federation import Federation
 from fedrun.execution.choice import supported_executor
 from fedrun.execution.context import ExecutionContext
 from fedrun.execution.hardware import openmp_threads
+from fedrun.experiment.aggregation.asynchronous import Asynchronous
 from fedrun.experiment.experiment import Experiment
 from fedrun.simulation.prepare import first_phase
 from fedrun.simulation.round_work import RoundWork
@@ -34,8 +35,8 @@ def may_be_divided(experiment: Experiment) -> bool:
     """Whether several processes are possible, decided before anything is loaded.
 
     They are not possible on a GPU, with another executor than ``in_process``, if the number of threads is set, on one
-    core, for pooled data, and if idle clients train. :func:`automatic_processes` checks the clients' states and whether
-    they train side by side.
+    core, for pooled data, and if idle clients train. With asynchronous aggregation they save nothing, because a step has
+    few uploads. :func:`automatic_processes` checks the clients' states and whether they train side by side.
     """
     hardware, strategy = experiment.hardware, experiment.strategy
     return (
@@ -46,6 +47,7 @@ def may_be_divided(experiment: Experiment) -> bool:
         and cores() > 1
         and not experiment.population.pooled
         and strategy.server.idle_training is None
+        and not isinstance(experiment.aggregation, Asynchronous)
     )
 
 

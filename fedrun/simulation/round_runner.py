@@ -13,6 +13,7 @@ from fedrun.execution.aggregator import Aggregator
 from fedrun.execution.context import ClientResult, CohortJob, Progress
 from fedrun.execution.distributed_cohort import DistributedCohort, empty_update
 from fedrun.execution.executor import Executor
+from fedrun.experiment.aggregation.asynchronous import Asynchronous
 from fedrun.experiment.state import State
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.clustering.base import Assignment, ClusteringRound, FirstUpdate
@@ -88,26 +89,33 @@ class RoundRunner:
         executor: trains this rank's clients.
         cohort: divides the work among the ranks.
         phase: phase of the rounds.
+        asynchronous: what the server makes of uploads from older models; None: there are none.
     """
 
     executor: Executor
     cohort: DistributedCohort
     phase: Phase
+    asynchronous: Asynchronous | None = None
 
-    def run(self, state: State, cohort: torch.Tensor, progress: Progress) -> RoundResult:
+    def run(
+        self, state: State, cohort: torch.Tensor, progress: Progress, started: Mapping[int, int] | None = None
+    ) -> RoundResult:
         """The local work of a round.
 
         Args:
             state: before the round.
             cohort: its participants, int64 ``[C]``.
             progress: called with the number of finished clients.
+            started: with asynchronous aggregation the server step from whose model each participant started.
         """
         infers = self.phase.clustering.infers and state.membership is None
         assignment = None if infers else self._assign(state, cohort)
         weights = torch.ones(len(cohort), 1) if assignment is None else assignment.membership[cohort]
-        jobs = self._jobs(state, cohort, weights)
+        jobs = self._started_jobs(state, cohort, started) if started else self._jobs(state, cohort, weights)
         local_jobs = self.cohort.local_jobs(jobs)
         results = self._train(local_jobs, len(cohort), progress)
+        if started:
+            results = self._arrived(results, state, started)
         models = state.models
         if infers:  # the models of the first round determine the clusters, and are added to the updates after that
             stored = [(client, self._stored(result, state, jobs[0])) for client, result in results]
@@ -163,21 +171,44 @@ class RoundRunner:
         received = self.phase.broadcast(server)
         if CENTRES in self.phase.client.needs:
             received[CENTRES] = torch.stack(self._sent_models(state))
-        pipeline, lost = self.executor.context.pipeline, None
-        received |= pipeline.broadcast(server.slots)
-        if pipeline.changes_downloads:
-            whole = received[MODEL]
-            received[MODEL] = pipeline.download(whole)
-            lost = whole - received[MODEL]
-        return CohortJob(
-            cohort=clients,
-            round=state.round,
-            received=received,
-            client_states=state.client_states,
-            steps=self.phase.server.steps(server, clients, self.executor.usual_steps[clients]),
-            mixture=mixture,
-            lost=lost,
-        )
+        received |= self.executor.context.pipeline.broadcast(server.slots)
+        steps = self.phase.server.steps(server, clients, self.executor.usual_steps[clients])
+        return self._downloaded(CohortJob(clients, state.round, received, state.client_states, steps, mixture=mixture))
+
+    def _downloaded(self, job: CohortJob) -> CohortJob:
+        """A job with the model as the clients receive it."""
+        pipeline, whole = self.executor.context.pipeline, job.received[MODEL]
+        if not pipeline.changes_downloads:
+            return job
+        rounded = pipeline.download(whole)
+        return replace(job, received={**job.received, MODEL: rounded}, lost=whole - rounded)
+
+    def _started_jobs(self, state: State, cohort: torch.Tensor, started: Mapping[int, int]) -> list[CohortJob]:
+        """One job for each version of the model at which clients of the cohort have started."""
+        versions = torch.tensor([started[client] for client in cohort.tolist()])
+        received = {**state.training.received, state.round: self.phase.broadcast(state.server)}
+        return [
+            self._downloaded(
+                CohortJob(cohort[versions == version], version, dict(received[version]), state.client_states)
+            )
+            for version in sorted(set(versions.tolist()))
+        ]
+
+    def _arrived(
+        self, results: Iterable[tuple[int, ClientResult]], state: State, started: Mapping[int, int]
+    ) -> Iterator[tuple[int, ClientResult]]:
+        """The results with the models that the server aggregates in place of the uploads."""
+        asynchronous = self.asynchronous
+        assert asynchronous is not None
+        received = {**state.training.received, state.round: self.phase.broadcast(state.server)}
+        current, trainable = received[state.round][MODEL], self.executor.context.network.layout.trainable
+        for client, result in results:
+            version = started[client]
+            arrived = asynchronous.arrived(
+                result.uploads[MODEL], received[version][MODEL], current, state.round - version, trainable
+            )
+            yield client, replace(result, uploads={**result.uploads, MODEL: arrived})
+            del result, arrived
 
     def _sent_models(self, state: State) -> list[torch.Tensor]:
         """The models ``[P]`` that are sent; some servers evaluate others (FedACG, FedExP)."""

@@ -72,7 +72,7 @@ def select_cohort(
     Raises:
         InputError: the rule, which may be a user's, returned something else.
     """
-    clients, size = len(phase.federation.train), phase.cohort_size
+    clients, size = len(phase.federation.train), candidates.size
     if phase.clustering.infers and state.membership is None:
         return select(phase.seed, state.round, clients, clients), {}
     if poisson:

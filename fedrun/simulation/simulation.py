@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -27,15 +27,19 @@ from fedrun.execution.distributed_cohort import DistributedCohort
 from fedrun.execution.features import compute_features
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.execution.vector_store import VectorStore
+from fedrun.experiment.aggregation.asynchronous import Asynchronous
+from fedrun.experiment.aggregation.base import Selection, Uploads
 from fedrun.experiment.appeal.base import Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.participation.base import Candidates
 from fedrun.experiment.state import State, Totals
 from fedrun.models.cuda_graphs import CudaGraphs
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.simulation.costs import round_costs, start_costs
+from fedrun.simulation.active_phase import ActivePhase
+from fedrun.simulation.costs import late_costs, round_costs, start_costs
+from fedrun.simulation.finite_uploads import require_finite
 from fedrun.simulation.prepare import first_phase, prepare_federation
-from fedrun.simulation.round_runner import RoundResult, RoundRunner
+from fedrun.simulation.round_runner import RoundRunner
 from fedrun.simulation.round_work import RoundWork
 from fedrun.simulation.selection import Participations, select_cohort
 from fedrun.simulation.server_step import aggregate, empty_round, upload_pipeline, without_displacement
@@ -43,35 +47,12 @@ from fedrun.strategies.client_state import NO_STATE, ClientStates
 from fedrun.strategies.contract import check_start
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import LAST_MEAN, ServerState
-from fedrun.system.errors import RunError
-from fedrun.uploads.privacy.base import Mechanism, Privacy
 from fedrun.uploads.privacy.calibration import Calibration
 
 log = logging.getLogger(__name__)
 
 RoundProgress = Callable[[int, int], None]
 """Called with the number of finished clients of a round and the number of its participants."""
-
-
-@dataclass(frozen=True)
-class ActivePhase:
-    """A phase with the objects that run it.
-
-    Attributes:
-        phase: the phase.
-        runner: runs the local work of its rounds.
-        evaluator: evaluates its models.
-        mechanism: its mechanism of privacy.
-        participations: counts the rounds in which its clients took part.
-        models: the final models of the phase before it, ``[P]`` each.
-    """
-
-    phase: Phase
-    runner: RoundRunner
-    evaluator: Evaluator
-    mechanism: Mechanism
-    participations: Participations
-    models: tuple[torch.Tensor, ...] = ()
 
 
 class Simulation:
@@ -182,10 +163,13 @@ class Simulation:
         if requested not in (None, executor.name):
             reason = EXECUTORS[requested].unsupported(context)
             log.warning("hardware.executor=%s does not support %s; using %s", requested, reason, executor.name)
-        runner = RoundRunner(executor, DistributedCohort(executor, self.ranks, bool(context.state_lengths)), phase)
+        aggregation = experiment.aggregation
+        asynchronous = aggregation if isinstance(aggregation, Asynchronous) else None
+        distributed = DistributedCohort(executor, self.ranks, bool(context.state_lengths))
+        runner = RoundRunner(executor, distributed, phase, asynchronous)
         evaluator = Evaluator(experiment, phase, lambda: self.thresholds, self.ranks)
         counts = Participations(phase.seed, len(phase.federation.train), phase.cohort_size)
-        return ActivePhase(phase, runner, evaluator, mechanism, counts, models)
+        return ActivePhase(phase, runner, evaluator, mechanism, counts, self.devices, models)
 
     def _active(self, state: State) -> ActivePhase:
         """The phase of a state. A later phase is built when it is first needed, by all ranks together."""
@@ -250,11 +234,33 @@ class Simulation:
         return replace(state, slots={**state.slots, **active.runner.executor.context.pipeline.slots(), **means})
 
     def cohort(self, state: State) -> tuple[torch.Tensor, Metrics]:
-        """The clients that take part in the next round; see :func:`fedrun.simulation.selection.select_cohort`."""
-        phase, poisson = self.phase(state), self.experiment.privacy.cohort_sampling == "poisson"
-        return select_cohort(state, phase, self.experiment.participation, self._candidates(state, state.round), poisson)
+        """The clients whose uploads the server aggregates in the next round, and metrics."""
+        uploads = self._uploads(state)
+        return uploads.clients, uploads.metrics
 
-    def _candidates(self, state: State, round: int) -> Candidates:
+    def _uploads(self, state: State) -> Uploads:
+        """The uploads that the server aggregates in the next round."""
+        active, devices = self._active(state), self.devices
+        return self.experiment.aggregation.uploads(
+            Selection(
+                seed=active.phase.seed,
+                round=state.round,
+                time=state.totals.virtual_seconds,
+                size=active.phase.cohort_size,
+                draw=lambda size: self._drawn(state, size),
+                seconds=lambda: active.seconds,
+                server_seconds=0.0 if devices is None else devices.server,
+                training=state.training,
+            )
+        )
+
+    def _drawn(self, state: State, size: int) -> tuple[torch.Tensor, Metrics]:
+        """The participants of the next round; see :func:`fedrun.simulation.selection.select_cohort`."""
+        phase, poisson = self.phase(state), self.experiment.privacy.cohort_sampling == "poisson"
+        candidates = self._candidates(state, state.round, size)
+        return select_cohort(state, phase, self.experiment.participation, candidates, poisson)
+
+    def _candidates(self, state: State, round: int, size: int) -> Candidates:
         """What the choice of a round's participants may depend on."""
         active = self._active(state)
         phase = active.phase
@@ -262,7 +268,7 @@ class Simulation:
             seed=phase.seed,
             round=round,
             rounds=phase.end,
-            size=phase.cohort_size,
+            size=size,
             samples=phase.federation.train.sizes,
             losses=lambda clients: active.evaluator.training_losses(state, clients),
             thresholds=lambda: self.thresholds[SEEN].train,
@@ -289,16 +295,18 @@ class Simulation:
         active = self._active(state)
         phase, runner, context = active.phase, active.runner, active.runner.executor.context
         state = replace(state, client_states=replace(state.client_states, lengths=context.state_lengths))
-        cohort, metrics = self.cohort(state)
+        uploads = self._uploads(state)
+        cohort, metrics = uploads.clients, uploads.metrics
         privacy = self.experiment.privacy
         if not len(cohort) and not privacy.sees_sums_only:
             waited = Totals(virtual_seconds=0.0 if self.devices is None else self.devices.server)
-            unchanged = replace(state, round=state.round + 1, totals=state.totals + waited)
+            waited += late_costs(phase, state.server, uploads.late, runner.executor)
+            unchanged = replace(state, round=state.round + 1, totals=_until(uploads.end, state.totals + waited))
             return unchanged, {**metrics, "time/round_s": time.perf_counter() - began}
         if "threshold" in phase.client.wants:
             _ = self.thresholds  # by all ranks together, also those that train no client of this round
         if len(cohort):
-            result = runner.run(state, cohort, lambda done: progress(done, len(cohort)))
+            result = runner.run(state, cohort, lambda done: progress(done, len(cohort)), uploads.started)
             require_finite(state, cohort, result, privacy)
             if not result.accepted:
                 result = without_displacement(phase, result)
@@ -320,13 +328,19 @@ class Simulation:
         }
         if phase.clustering.several:
             metrics |= {"clusters/models": float(len(models)), "clusters/trained": float(len(result.accepted))}
+        costs = round_costs(phase, cohort, result, runner.executor, self.devices)
+        costs += late_costs(phase, state.server, uploads.late, runner.executor)
+        training = uploads.training
+        if training.starts:
+            training = training.with_received(state.training, state.round, phase.broadcast(state.server))
         return replace(
             state,
             round=state.round + 1,
             models=models,
             client_states=client_states,
-            totals=state.totals + round_costs(phase, cohort, result, runner.executor, self.devices),
+            totals=_until(uploads.end, state.totals + costs),
             membership=result.membership,
+            training=training,
         ), metrics
 
     def _idle(self, state: State, runner: RoundRunner, task: CohortJob, client_states: ClientStates) -> ClientStates:
@@ -334,7 +348,8 @@ class Simulation:
 
         The idle training of other clients has no effect, because its result lasts for one round.
         """
-        following, _ = self.experiment.participation.participants(self._candidates(state, task.round + 1))
+        candidates = self._candidates(state, task.round + 1, runner.phase.cohort_size)
+        following, _ = self.experiment.participation.participants(candidates)
         idle = following[~torch.isin(following, task.cohort)]
         if not len(idle):
             return client_states
@@ -356,40 +371,6 @@ class Simulation:
         return active.mechanism.report(state.round, lambda: active.participations.after(state.round))
 
 
-def require_finite(state: State, cohort: torch.Tensor, result: RoundResult, privacy: Privacy) -> None:
-    """Warn of uploads that are not finite.
-
-    With user-level privacy they count as the zero vector, and a round without others is one of noise alone.
-
-    Raises:
-        RunError: no client's upload was finite; with user-level privacy: because the global model had overflowed.
-    """
-    as_zero, noised = privacy.sees_sums_only, type(privacy) is not Privacy
-    cure = "a smaller local.lr or less noise" if noised else "a smaller local.lr"
-    if result.excluded:
-        log.warning(
-            "round %d: uploads that are not finite %s, of clients %s; %s usually helps",
-            state.round + 1,
-            "count as the zero vector" if as_zero else "are left out",
-            result.excluded,
-            cure,
-        )
-    if result.accepted:
-        return
-    if _has_overflowed(result, as_zero):
-        reason = "the global model was not finite before this round; try a smaller strategy.server.lr"
-        if noised:
-            reason = (
-                "the global model had overflowed before, by the noise (privacy) or the server's steps (strategy.server)"
-            )
-    elif as_zero:
-        return
-    else:
-        reason = f"local training diverged; {cure} usually helps"
-    raise RunError(f"round {state.round + 1}: no client's upload was finite (clients {cohort.tolist()}): {reason}")
-
-
-def _has_overflowed(result: RoundResult, clipped: bool) -> bool:
-    """Whether a broadcast model was not finite, or, where uploads are clipped, its norm, so that no training was."""
-    measure = torch.linalg.vector_norm if clipped else torch.sum
-    return not all(measure(server.model).isfinite() for server in result.models)
+def _until(end: float | None, totals: Totals) -> Totals:
+    """The costs of the rounds so far, where the aggregation sets the end of the newest one."""
+    return totals if end is None else replace(totals, virtual_seconds=end)

@@ -1,0 +1,87 @@
+"""Asynchronous aggregation: clients train on while the server makes its steps."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge, Gt
+
+from fedrun.config.config_class import config_class
+from fedrun.experiment.aggregation.base import Aggregation, Selection, Uploads
+from fedrun.experiment.aggregation.in_training import next_arrivals
+
+
+@config_class
+class Asynchronous(Aggregation):
+    """The base of the asynchronous rules: M clients train at any time, and the server makes a step for every K uploads.
+
+    The staleness τ of an upload is the number of server steps since its client started.
+
+    Attributes:
+        staleness: s(τ), the factor of an upload. ``constant``: 1; ``polynomial``: (1 + τ)^−a; ``hinge``: 1 up to τ = b,
+            then 1 / (a (τ − b) + 1).
+        a: see ``staleness``.
+        b: see ``staleness``.
+    """
+
+    staleness: Literal["constant", "polynomial", "hinge"]
+    a: Annotated[float, Gt(0)]
+    b: Annotated[float, Ge(0)]
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """K, the number of uploads of a server step."""
+
+    @abstractmethod
+    def arrived(
+        self, upload: torch.Tensor, sent: torch.Tensor, current: torch.Tensor, staleness: int, trainable: int
+    ) -> torch.Tensor:
+        """The model that the server aggregates in place of an upload, ``[P]``; a new tensor.
+
+        Args:
+            upload: y_k, the client's model.
+            sent: x_{t−τ}, the model that the client received.
+            current: x_t, the model that the server sends now.
+            staleness: τ.
+            trainable: T; the entries after it are float buffers.
+        """
+
+    def factor(self, staleness: int) -> float:
+        """s(τ)."""
+        if self.staleness == "constant":
+            return 1.0
+        if self.staleness == "polynomial":
+            return float((1 + staleness) ** -self.a)
+        return 1.0 if staleness <= self.b else 1 / (self.a * (staleness - self.b) + 1)
+
+    def fewest(self, size: int) -> int:
+        return self.count
+
+    def described(self, cohort: str) -> str:
+        uploads = "upload" if self.count == 1 else f"{self.count} uploads"
+        return f"{cohort} train at any time; a server step for every {uploads}"
+
+    def uploads(self, selection: Selection) -> Uploads:
+        arrivals, training, time = next_arrivals(
+            selection.training,
+            seed=selection.seed,
+            version=selection.round,
+            time=selection.time,
+            concurrency=selection.size,
+            count=self.count,
+            seconds=selection.seconds(),
+        )
+        staleness = [selection.round - start.version for start in arrivals]
+        return Uploads(
+            clients=torch.tensor([start.client for start in arrivals], dtype=torch.int64),
+            metrics={
+                "clients/staleness": sum(staleness) / len(staleness),
+                "clients/staleness_max": float(max(staleness)),
+            },
+            end=time + selection.server_seconds,
+            training=training,
+            started={start.client: start.version for start in arrivals},
+        )

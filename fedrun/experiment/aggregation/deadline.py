@@ -1,0 +1,49 @@
+"""Rounds that do not wait for slow clients (Bonawitz et al., MLSys 2019, arXiv 1902.01046, section 2)."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from annotated_types import Ge, Gt
+
+from fedrun.config.config_class import config_class
+from fedrun.experiment.aggregation.base import Aggregation, Selection, Uploads
+
+
+@config_class
+class Deadline(Aggregation):
+    """More clients start than a round needs. The server aggregates the first uploads that arrive, up to a deadline.
+
+    ⌈f M⌉ clients start. The round ends when M of their uploads have arrived, when all of them have, or at the deadline.
+    The server does not use later uploads. A round without an upload leaves the model unchanged, and counts.
+
+    Attributes:
+        seconds: the deadline, in virtual seconds after the broadcast; None: none.
+        over_selection: f.
+    """
+
+    seconds: Annotated[float, Gt(0)] | None
+    over_selection: Annotated[float, Ge(1)]
+
+    def fewest(self, size: int) -> int:
+        return size if self.seconds is None else 1
+
+    def described(self, cohort: str) -> str:
+        return f"the first {cohort} per round"
+
+    def uploads(self, selection: Selection) -> Uploads:
+        clients = len(seconds := selection.seconds())
+        drawn, metrics = selection.draw(min(clients, math.ceil(self.over_selection * selection.size - 1e-9)))
+        taken, deadline = seconds[drawn], math.inf if self.seconds is None else self.seconds
+        first = sorted(range(len(drawn)), key=lambda place: (float(taken[place]), int(drawn[place])))[: selection.size]
+        in_time = [place for place in first if taken[place] <= deadline]
+        complete = len(in_time) == min(selection.size, len(drawn))
+        last = max((float(taken[place]) for place in in_time), default=0.0) if complete else deadline
+        late = sorted(set(range(len(drawn))) - set(in_time))
+        return Uploads(
+            clients=drawn[sorted(in_time)],
+            metrics={**metrics, "clients/late": float(len(late))},
+            late=drawn[late],
+            end=selection.time + last + selection.server_seconds,
+        )

@@ -1,0 +1,48 @@
+"""FedBuff: buffered asynchronous aggregation (Nguyen et al., AISTATS 2022, arXiv 2106.06639)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from annotated_types import Ge
+
+from fedrun.config.config_class import config_class
+from fedrun.experiment.aggregation.asynchronous import Asynchronous
+from fedrun.system.errors import InputError
+
+
+@config_class
+class FedBuff(Asynchronous):
+    """The server strategy makes its step from the mean of K displacements, each scaled by its staleness.
+
+    Float buffers are plain means of the uploads.
+
+    Attributes:
+        buffer: K.
+        staleness: see :class:`Asynchronous`.
+        a: see :class:`Asynchronous`.
+        b: see :class:`Asynchronous`.
+    """
+
+    buffer: Annotated[int, Ge(1)]
+
+    def check_clients(self, clients: int) -> None:
+        if self.buffer > clients:
+            raise InputError(
+                f"aggregation.buffer={self.buffer}: a step has at most one upload of each client, and there are "
+                f"{clients}; allowed: 1 to {clients}"
+            )
+
+    @property
+    def count(self) -> int:
+        return self.buffer
+
+    def arrived(
+        self, upload: torch.Tensor, sent: torch.Tensor, current: torch.Tensor, staleness: int, trainable: int
+    ) -> torch.Tensor:
+        arrived = upload.clone()
+        # x_t + s(τ) (y_k − x_{t−τ}), so that the mean's displacement is (1 / K) Σ_k s(τ_k) (y_k − x_{t−τ_k})
+        displacement = upload[:trainable] - sent[:trainable]
+        torch.add(current[:trainable], displacement, alpha=self.factor(staleness), out=arrived[:trainable])
+        return arrived

@@ -1,0 +1,118 @@
+"""Checks that the rule of aggregation is compatible with the other parts of an experiment."""
+
+from __future__ import annotations
+
+from fedrun.config.option_name import chosen
+from fedrun.data.population import Population
+from fedrun.experiment.aggregation.asynchronous import Asynchronous
+from fedrun.experiment.aggregation.base import Aggregation
+from fedrun.experiment.clock.base import Clock
+from fedrun.experiment.evaluation import Evaluation
+from fedrun.experiment.participation.base import Participation
+from fedrun.experiment.strategy import Strategy
+from fedrun.strategies.client import overrides
+from fedrun.strategies.head_refinement import aggregating
+from fedrun.strategies.server import ServerStrategy
+from fedrun.strategies.vectors import MODEL
+from fedrun.system.errors import InputError
+from fedrun.uploads.attacks.base import Attack
+from fedrun.uploads.compression.base import Compression
+from fedrun.uploads.privacy.base import Privacy
+from fedrun.uploads.secure_sum import SecureSum
+
+
+def check_aggregation(
+    aggregation: Aggregation,
+    clock: Clock,
+    strategy: Strategy,
+    population: Population,
+    participation: Participation,
+    privacy: Privacy,
+    compression: Compression,
+    secure_sum: SecureSum,
+    attack: Attack,
+    evaluation: Evaluation,
+    rounds: int,
+) -> None:
+    """Reject what a rule that depends on the clients' devices cannot serve. Synchronous aggregation serves everything.
+
+    Raises:
+        InputError: naming both options and what is allowed.
+    """
+    if not aggregation.needs_devices:
+        return
+    key = chosen("aggregation", aggregation)
+    if type(clock) is Clock:
+        raise InputError(f"{key} needs the clients' devices; choose clock=lognormal or clock=tiers")
+    if population.pooled:
+        raise InputError(f"{key} with population.pooled=true: no client sends anything; choose aggregation=synchronous")
+    if type(privacy) is not Privacy:
+        raise InputError(
+            f"{key} with {chosen('privacy', privacy)}: which uploads arrive depends on the clients' devices and "
+            "samples, which ε does not cover; choose privacy=none"
+        )
+    if compression.changes_means:
+        raise InputError(
+            f"{key} with {chosen('compression', compression)}, whose server takes a vote of one round's clients; "
+            "choose another compressor, or aggregation=synchronous"
+        )
+    reason = _without_times(strategy, rounds)
+    if reason is None and isinstance(aggregation, Asynchronous):
+        reason = _needs_rounds(strategy)
+    if reason is not None:
+        raise InputError(f"{key} with {reason}; choose another strategy, or aggregation=synchronous")
+    if not isinstance(aggregation, Asynchronous):
+        return
+    if not participation.is_uniform:
+        raise InputError(
+            f"{key} with {chosen('participation', participation)}: clients are drawn when others finish, not by "
+            "rounds; choose participation=everyone"
+        )
+    if secure_sum.changes_uploads:
+        raise InputError(
+            f"{key} with {chosen('secure_sum', secure_sum)}: the server scales single uploads by their staleness; "
+            "choose secure_sum=none"
+        )
+    if attack.needs_rows:
+        raise InputError(
+            f"{key} with {chosen('attack', attack)}, which forges uploads by those of the same round; choose another "
+            "attack"
+        )
+    if evaluation.client_means:
+        raise InputError(
+            f"{key} with evaluation.client_means=true, which tests means of a round's models; allowed: false"
+        )
+
+
+def _without_times(strategy: Strategy, rounds: int) -> str | None:
+    """A part of the strategy for which a client's time is not known before it trains, and why; None: there is none."""
+    client, server = strategy.client, strategy.server
+    if strategy.clusters().several:
+        return f"{chosen('strategy/clustering', strategy.clusters())}, which has several models"
+    if strategy.afterwards().last_rounds(rounds):
+        return f"{chosen('strategy/post_training', strategy.afterwards())}, which has a second phase"
+    if not client.sends:
+        return f"{strategy.named_client}, which sends nothing"
+    if overrides(client, "absent"):
+        return f"{strategy.named_client}, whose clients have different parts of the model"
+    base = type(aggregating(server))
+    if server.idle_training is not None:
+        return f"{strategy.named_server}, in which idle clients train"
+    if base.steps is not ServerStrategy.steps:
+        return f"{strategy.named_server}, which changes the numbers of local steps"
+    if base.unsent is not ServerStrategy.unsent:
+        return f"{strategy.named_server}, whose broadcast has another size for each client"
+    if others := client.sends - server.sends:
+        return f"{strategy.named_client}, which sends {', '.join(sorted(others))!r}, of a size that only clients know"
+    return None
+
+
+def _needs_rounds(strategy: Strategy) -> str | None:
+    """A part of the strategy that needs all uploads of a round to start from one model; None: there is none."""
+    client, server = strategy.client, strategy.server
+    if client.sends != {MODEL} or server.sends != {MODEL} or server.maintains:
+        part = strategy.named_client if client.sends != {MODEL} else strategy.named_server
+        return f"{part}, which exchanges more than the model"
+    if server.rows != "none" or "squared_norms" in server.wants:
+        return f"{strategy.named_server}, which compares the models of one round"
+    return None
