@@ -23,6 +23,7 @@ from fedrun.runs import session
 from fedrun.simulation.simulation import Simulation
 
 from .helpers.forked import RUNS, Fedrun
+from .helpers.run_folders import Folders
 
 SIZES = (3, 12, 8, 5, 20, 12)
 """Training samples of the small federation's clients: unequal, with full, short and single batches."""
@@ -111,6 +112,11 @@ def fedrun() -> Iterator[Fedrun]:
     # torch.func imports sympy; accounting takes seconds to import
     with Fedrun(*RUNS, "torch.distributed", "matplotlib.figure", "sympy", "dp_accounting.rdp") as command:
         yield command
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path)
 
 
 @pytest.fixture

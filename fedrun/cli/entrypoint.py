@@ -16,7 +16,7 @@ from fedrun.system.signals import TERMINATING, Stop, describe_stop
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser whose errors are of the input, in one line."""
+    """A parser that raises its errors as an InputError of one line."""
 
     def error(self, message: str) -> NoReturn:
         reject(message, self.prog, self.format_usage())

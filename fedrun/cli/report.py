@@ -245,7 +245,7 @@ def write(text: str | None, to: str | None) -> None:
     """Print a text, or write it to a file in UTF-8, where names of folders that are not UTF-8 keep their bytes.
 
     Raises:
-        InputError: the file cannot be written, or a value is no text.
+        InputError: the file cannot be written, or a value is not text.
     """
     if text is None:
         return
@@ -264,7 +264,9 @@ def write(text: str | None, to: str | None) -> None:
         raise InputError(f"{to}: cannot be written ({error.strerror})") from None
     except UnicodeEncodeError as error:
         value = error.object[error.start : error.end]
-        raise InputError(f"{to}: cannot be written (a value of a run has {value!a}, which is no character)") from None
+        raise InputError(
+            f"{to}: cannot be written (a value of a run has {value!a}, which is not a character)"
+        ) from None
     print(to)
 
 

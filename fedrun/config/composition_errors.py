@@ -90,7 +90,7 @@ def _message_for(error: Exception, arguments: Sequence[str], folder: Path | None
         chosen = added.lstrip("+").partition("=")[0]
         if group.startswith(f"{chosen}/"):  # a group in the defaults of the added option
             group = chosen
-        return f"{group}: is there already; choose one option as {group}=OPTION, without +"
+        return f"{group}: is chosen already; choose one option as {group}=OPTION, without +"
     if wrong := next((argument for argument in arguments if _names_no_option(argument, folder)), None):
         group = wrong.lstrip("~").partition("=")[0]
         return f"{wrong}: names no option; allowed: {group}=OPTION, one of {', '.join(options(group, folder))}"
@@ -142,6 +142,8 @@ def _malformed(text: str, arguments: Sequence[str]) -> str | None:
         return f"{wrong}: not a value of this key{advice}"
     if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
         return f"{several['argument']}: several values are a sweep, fedrun -m ...; a list is written KEY=[A,B]"
+    if sweep := re.search(r"Sweep parameters '(?P<argument>[^']+)' requires --multirun", text):
+        return f"{sweep['argument']}: several values are a sweep, fedrun -m ..."
     return None
 
 
@@ -156,17 +158,16 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
     group, _, package = key.partition("@")
     if names := options(group, folder):
         if package:
-            return f"is no place for an option of {group}"
-        above, _, part = group.rpartition("/")
-        if having := [name for name in options(above, folder) if part in parts(above, name, folder)]:
-            allowed = ", ".join(having)
-            return f"is no part of the {above} that was chosen; allowed with {above}=OPTION, one of {allowed}"
+            return f"is not a place where an option of {group} can be put"
+        if having := _having_part(group, folder):
+            return f"is not part of the chosen {group.rpartition('/')[0]}; allowed with {having}"
         return f"cannot be chosen here; allowed: {', '.join(names)}"
-    if choices := choices_with(key, [place for place in (folder, conf_dir()) if place]):
-        return f"is not a key of the chosen option; allowed with {choices}"
     parents = key.replace("/", ".").split(".")[:-1]
     config = _composed([argument for argument in arguments if options(argument.partition("=")[0], folder)], folder)
     node = value_at(config, ".".join(parents)) if parents else config
+    if choices := choices_with(key, [place for place in (folder, conf_dir()) if place]):
+        having = "" if isinstance(node, dict) else _having_part("/".join(parents), folder)
+        return f"is not a key of the chosen option; allowed with {having}{' and ' if having else ''}{choices}"
     suggestion = did_you_mean(key, [*dotted(config), *groups([conf_dir()])])
     if not isinstance(node, dict):
         return f"unknown key; fedrun --cfg job shows all keys{suggestion}"
@@ -175,6 +176,13 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
     if suggestion and len(allowed) > READABLE:
         return f"unknown key{suggestion} fedrun --cfg job shows all keys"
     return f"unknown key; allowed{where}: {allowed}{suggestion}"
+
+
+def _having_part(group: str, folder: Path | None) -> str:
+    """The options that have a group within theirs: ``model/lora`` → ``model=OPTION, one of custom, timm``."""
+    above, _, part = group.rpartition("/")
+    having = [name for name in options(above, folder) if part in parts(above, name, folder)]
+    return f"{above}=OPTION, one of {', '.join(having)}" if having else ""
 
 
 def _composed(choices: Sequence[str], folder: Path | None) -> Any:

@@ -5,8 +5,8 @@ constructor arguments. A config class is small and cheap: creating one reads no 
 of config classes may say ``import torch`` but must not *use* it while they are imported), so a whole configuration is
 checked in milliseconds. The work is done later, by the methods.
 
-All defaults are in ``conf/``, so config classes have no default values. Users of fedrun as a library build a config
-object from its YAML file with :func:`fedrun.config.build.option`.
+All defaults are in ``conf/``, so the classes of options have no default values. Users of fedrun as a library build a
+config object from its YAML file with :func:`fedrun.config.build.option`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,16 @@ def value_at(node: Any, key: str, default: Any = None) -> Any:
     return node
 
 
+def flattened(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted keys of all values that are not mappings, with these values."""
+    for name, value in node.items():
+        key = f"{above}.{name}" if above else str(name)
+        if isinstance(value, Mapping):
+            yield from flattened(value, key)
+        else:
+            yield key, value
+
+
 def dotted(node: object, above: str = "") -> Iterator[str]:
     """All keys of a configuration with those above them: ``local`` and ``local.lr``."""
     if isinstance(node, Mapping):

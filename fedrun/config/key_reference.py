@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from fedrun.config.allowed_values import describe, in_message
 from fedrun.config.build import locate
 from fedrun.config.defaults_entry import added, below
-from fedrun.config.dotted_keys import value_at
+from fedrun.config.dotted_keys import flattened, value_at
 from fedrun.config.options import (
     HYDRA_GROUPS,
     conf_dir,
@@ -139,7 +139,7 @@ def _written(key: str, entries: Sequence[KeyEntry], experiment: type) -> str:
 
 def _allowed(entry: KeyEntry, experiment: type) -> str:
     """The type and range of a key, in words; empty where a file changes the value of another option's key, and for
-    sweepers and launchers, which are no config classes.
+    sweepers and launchers, which are not config classes.
     """
     if (not entry.owner and "." in entry.key) or entry.owner.startswith("hydra_plugins."):
         return ""
@@ -185,16 +185,8 @@ def _option_keys(group: str, name: str, files: Mapping[str, Mapping[str, Path]])
             placed = below(package, entry.package) if entry.package else own
             keys |= {f"{placed}{key.removeprefix(own)}" for key in _option_keys(entry.group, str(entry.option), files)}
     options.pop("defaults", None)
-    return keys | {".".join(filter(None, [package, key])) for key in _leaves(options)}
-
-
-def _leaves(node: Mapping[str, Any]) -> Iterator[str]:
-    """The dotted keys of all values that are not mappings."""
-    for name, value in node.items():
-        if isinstance(value, Mapping):
-            yield from (f"{name}.{key}" for key in _leaves(value))
-        elif name != "_target_":
-            yield str(name)
+    own_keys = [key for key, _ in flattened(options) if key.rpartition(".")[2] != "_target_"]
+    return keys | {".".join(filter(None, [package, key])) for key in own_keys}
 
 
 def _entries(group: str, option: str, files: Mapping[str, Path]) -> list[KeyEntry]:

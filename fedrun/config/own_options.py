@@ -85,10 +85,10 @@ def _problem(file: Path, written: object) -> str | None:
         return f"contains {kind}; allowed: lines with KEY: VALUE, and a defaults list"
     defaults = written.get("defaults", [])
     if not isinstance(defaults, list):
-        return f"defaults: {in_message(defaults)} is no list; allowed: {_ENTRIES}"
+        return f"defaults: {in_message(defaults)} is not a list; allowed: {_ENTRIES}"
     wrong = next((line for line in defaults if not isinstance(line, str) and not _single(line)), None)
     if wrong is not None:
-        return f"defaults: {in_message(wrong)} is no choice; allowed: {_ENTRIES}"
+        return f"defaults: {in_message(wrong)} is not a choice; allowed: {_ENTRIES}"
     return None
 
 
@@ -113,9 +113,11 @@ def _defaults_problem(group: str, written: Mapping[str, object] | None, folder: 
             below = f"{entry.group}/{entry.option}".lstrip("/")
             if names := files_in(below, folders):
                 return f"defaults: {line} is a group; allowed: - {line}: OPTION, one of {', '.join(sorted(names))}"
-            return f"defaults: {line} is no option; allowed: - GROUP: OPTION, or one of {', '.join(sorted(known))}"
+            return f"defaults: {line} is not an option; allowed: - GROUP: OPTION, or one of {', '.join(sorted(known))}"
         if not entry.by_path and entry.group not in groups(folders):
             parts = [name.removeprefix(f"{group}/") for name in groups(folders) if name.startswith(f"{group}/")]
             allowed = f"{', '.join(parts)}; or with a / before it, " if parts else "with a / before it, "
-            return f"defaults: {entry.relative.replace('.', '/')} is no group; allowed: {allowed}another group's name"
+            return (
+                f"defaults: {entry.relative.replace('.', '/')} is not a group; allowed: {allowed}another group's name"
+            )
     return None

@@ -1,4 +1,4 @@
-"""Compose a configuration of plain containers from the same files as Hydra, in a hundredth of its time.
+"""Compose a configuration of plain containers from the same files as Hydra, in a small part of its time.
 
 Hydra creates an object for every value, several times. Without them a run starts sooner, and a report composes hundreds
 of jobs.

@@ -79,7 +79,7 @@ class SweeperSettings:
             InputError: there is no such scale, or its settings are not allowed.
         """
         if not isinstance(scale, str) or (scale not in self.scales and (self.scales or scale != "full")):
-            allowed = ", ".join(self.scales) or "full, as this is no experiment with scales"
+            allowed = ", ".join(self.scales) or "full, because this experiment has no scales"
             raise InputError(f"scale={in_message(scale)}: allowed: {allowed}")
         settings = {"params": {}, "grids": [{}], "stages": self.stages, **(self.scales.get(scale) or {})}
         built = construct(ScaleSettings, settings, f"hydra.sweeper.scales.{scale}")

@@ -135,7 +135,7 @@ class Federation:
         return torch.from_numpy(np.unique(torch.cat([*parts, *triggered]).numpy()))
 
     def pooled(self) -> Federation:
-        """The same data with a single client, named ``all``, that has all clients' samples and is no attacker."""
+        """The same data with a single client, named ``all``, that has all clients' samples and is not an attacker."""
         samples = self.train.samples
         all_samples = ClientIndices(samples, torch.tensor([0, len(samples)]), ("all",))
         client_test = self.client_test

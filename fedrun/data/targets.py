@@ -112,7 +112,7 @@ def check_targets(entries: Iterable[float | str], task: Task) -> None:
         allowed = ", ".join(f"test/{name}" for name in known)
         if part not in PARTS:
             raise InputError(
-                f"targets: {target.metric} is no metric; allowed: {allowed}, or one of {', '.join(PARTS[1:])}"
+                f"targets: {target.metric} is not a metric; allowed: {allowed}, or one of {', '.join(PARTS[1:])}"
             )
         if part == "test" and metric not in known:
             raise InputError(

@@ -27,7 +27,8 @@ class ClientResults:
         preferred_accuracy: test accuracy of the model that the client prefers, float64; None if clients have only the
             global model.
         task: task of the dataset.
-        tests: the number of the client's test samples that have a weight, int64.
+        tests: the sum of the weights of the client's test samples, float64: their number, or of texts the number of
+            predicted symbols.
     """
 
     score: torch.Tensor
@@ -69,7 +70,8 @@ class ClientResults:
         ``accuracy_weighted`` and ``untested``; with thresholds ``gm_appeal``; with both, and if clients have their own
         model to prefer, ``preferred_accuracy``.
 
-        They are plain means over clients, except ``accuracy_weighted``, which is weighted by test samples. Clients
+        They are plain means over clients, except ``accuracy_weighted``, which is weighted by test samples (of texts by
+        predicted symbols). Clients
         without test samples are left out of them, and counted as untested.
         """
         name, metrics = self.task.score, {"loss_mean": self.loss.nanmean().item()}

@@ -12,6 +12,7 @@ import torch
 from fedrun.data.evaluation_split import pooled_name
 from fedrun.data.federation import ClientIndices
 from fedrun.data.tasks.base import SampleResults, joined
+from fedrun.data.tasks.metric_names import ESTIMATED_ACCURACY
 from fedrun.evaluation.client_groups import SEEN, ClientGroup, client_groups
 from fedrun.evaluation.client_results import ClientResults, Metrics
 from fedrun.evaluation.early_rejection import evaluate_until_rejected
@@ -23,7 +24,7 @@ from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
-from fedrun.models.inference import ensemble, evaluate, per_holder, weighted_sizes
+from fedrun.models.inference import ensemble, evaluate, per_holder, total_weights
 from fedrun.strategies.client import is_personal, state_names, trains_global_model
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
@@ -180,7 +181,7 @@ class Evaluator:
         )
         evaluated = {"evaluated": float(rejection.drawn)}
         if rejection.results is None:
-            return {"accuracy_estimate": rejection.correct / rejection.drawn, **evaluated}
+            return {ESTIMATED_ACCURACY: rejection.correct / rejection.drawn, **evaluated}
         self._newest = (state.models, {id(test): rejection.results})
         return rejection.results.metrics(self._phase.federation.dataset.spec.classes) | evaluated
 
@@ -231,9 +232,9 @@ class Evaluator:
         """The results of a population's clients, compared with their thresholds."""
         thresholds, samples = self._thresholds().get(group.name), self._phase.samples
         tests = (
-            torch.zeros(len(group.train), dtype=torch.int64)
+            torch.zeros(len(group.train), dtype=torch.float64)
             if group.test is None
-            else weighted_sizes(samples, group.test)
+            else total_weights(samples, group.test)
         )
         return ClientResults.of(results, thresholds, self._convention, samples.task, tests)
 

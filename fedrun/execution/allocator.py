@@ -1,4 +1,4 @@
-"""The C library's handling of the large memory blocks of a batch's activations."""
+"""Keep the large memory blocks that a process frees (glibc's ``mallopt``)."""
 
 from __future__ import annotations
 

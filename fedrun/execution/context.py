@@ -49,7 +49,7 @@ class ExecutionContext(TrainingContext):
 
     @classmethod
     def of(cls, phase: Phase) -> ExecutionContext:
-        """How a phase's clients train, without transforms of uploads, attacks and idle training."""
+        """The context of a phase without upload transforms, attacks and idle training."""
         return cls(
             network=phase.network,
             samples=phase.samples,

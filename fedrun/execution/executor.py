@@ -117,7 +117,7 @@ class Executor(ABC):
         return torch.tensor([by_size[size] for size in sizes.tolist()])
 
     def with_private(self, received: Vectors, client_state: Vectors, is_new: torch.Tensor) -> Vectors:
-        """The broadcast with the private entries of clients that have such entries.
+        """The broadcast in which each client's private entries replace the global ones.
 
         Args:
             received: the broadcast, with a model ``[P]``.
@@ -181,7 +181,7 @@ class Executor(ABC):
         return uploads, state
 
     def tampered(self, model: torch.Tensor, job: CohortJob, client: int) -> torch.Tensor:
-        """A client's trained model ``[P]``; an attacker's is changed."""
+        """The model ``[P]`` that a client sends: its trained model, or an attacker's changed one."""
         context = self.context
         if context.attack is None or not job.sends_models or client not in context.attackers:
             return model
@@ -246,7 +246,7 @@ class Executor(ABC):
         return replace(update, processed=update.processed + measured.reshape(-1, 3))
 
     def idle(self, job: CohortJob) -> ClientStates:
-        """Train idle clients; the states with the result of that.
+        """Train idle clients; return the client states with the results.
 
         The rest of their states does not change. Results that are not finite are dropped.
         """

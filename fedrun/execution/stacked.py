@@ -71,7 +71,7 @@ class StackedPerceptron:
         """Logits ``[C, B, classes]`` of samples ``[C, B, ...]`` under parameters ``[C, ...]``, and each linear layer's
         inputs and outputs.
 
-        The graph begins at the first linear layer's outputs; the parameters are no part of it.
+        The graph begins at the first linear layer's outputs; the parameters are not part of it.
         """
         passed: list[Passed] = []
         for name, layer in self._chain.items():

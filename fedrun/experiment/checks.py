@@ -1,4 +1,4 @@
-"""Combinations of an experiment's parts that cannot work."""
+"""Reject combinations of an experiment's parts that cannot work."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 from fedrun.uploads.attacks.base import Attack
 
+EMBEDDINGS = frozenset({"embeddings", "earlier_embeddings", "training_embeddings"})
+"""What client strategies want that compare the head's inputs."""
+
 
 def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> None:
     """Reject a strategy that uses the head or class embeddings, where the model has no head.
@@ -31,7 +34,7 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
     if layout.head_size:
         return
     client, server, clusters = strategy.client, strategy.server, strategy.clusters()
-    measured = client.wants & {"embeddings", "earlier_embeddings", "training_embeddings", "label_counts"}
+    measured = client.wants & (EMBEDDINGS | {"label_counts"})
     private = client.private(layout)
     needing = [
         chosen(group, part)
@@ -48,12 +51,13 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
     if needing:
         raise InputError(
             f"{needing[0]} needs a head, and this model has none (no linear layer that computes the outputs); choose "
-            "another, such as strategy=fedavg, or another model"
+            "another strategy, such as fedavg, or another model"
         )
 
 
 def check_shared(strategy: Strategy, local: LocalTraining, layout: Layout) -> None:
-    """Reject client strategies that send nothing of a model that they are to send, or train nothing of it.
+    """Reject client strategies that send nothing of a model that they are to send, train nothing of it, or compare its
+    inputs.
 
     Raises:
         InputError: naming the client strategy.
@@ -65,6 +69,11 @@ def check_shared(strategy: Strategy, local: LocalTraining, layout: Layout) -> No
         raise InputError(
             f"{strategy.named_client} keeps all trained parameters of this model on the clients, and nothing is left "
             "to send; choose strategy=solo, or a model that trains layers below its head"
+        )
+    if not EMBEDDINGS.isdisjoint(client.wants) and layout.head_size == layout.trainable:
+        raise InputError(
+            f"{strategy.named_client} uses embeddings, and no trained layer of this model lies below its head, so that "
+            "they are the inputs; choose another strategy, or a model that trains layers below its head"
         )
     if overrides(client, "frozen") and all(_all_frozen(client, layout, epoch) for epoch in epochs):
         raise InputError(
@@ -129,7 +138,7 @@ def check_adaptive(
         return
     if not targets:
         raise InputError(
-            "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
+            "evaluation.adaptive=true needs targets, and there are none; set some, such as targets=[0.9], or "
             "evaluation.adaptive=false"
         )
     if any(Target.of(target).metric != TARGETED for target in targets):
@@ -163,7 +172,9 @@ def check_phases(
     if several and population.pooled:
         raise InputError("population.pooled=true leaves one client, and a strategy with clusters needs several")
     if several and appeal.known:
-        raise InputError("clusters have no one model that could appeal to all clients; choose appeal=none")
+        raise InputError(
+            "with clusters there is no single global model that could appeal to all clients; choose appeal=none"
+        )
     if several and evaluation.tuned_by:
         raise InputError(
             f"{evaluation.tuned_by} needs one global model, and a strategy with clusters has several; set it to 0"

@@ -33,6 +33,7 @@ from fedrun.experiment.checks import check_adaptive, check_appeal, check_phases,
 from fedrun.experiment.clock.base import Clock
 from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
+from fedrun.experiment.participation.poisson import Poisson
 from fedrun.experiment.record import RunRecord
 from fedrun.experiment.strategy import Strategy
 from fedrun.experiment.tracking import Tracking
@@ -223,6 +224,11 @@ class Experiment:
                 f"{self.evaluation.tuned_by}: {self.strategy.named_client} has no global model that clients could "
                 "tune; allowed: 0"
             )
+
+    @property
+    def selection(self) -> Participation:
+        """The rule of participation, which privacy may replace."""
+        return Poisson() if self.privacy.cohort_sampling == "poisson" else self.participation
 
     @property
     def first_rounds(self) -> int:

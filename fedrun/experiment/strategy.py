@@ -75,7 +75,7 @@ class Strategy:
                 f"{self.named_server} needs {', '.join(sorted(missing))!r} from the clients, which "
                 f"{self.named_client} does not send; {allowed or 'choose another server strategy'}"
             )
-        if self.client.sends and not self.server.needs:
+        if self.client.sends and not aggregating(self.server).needs:
             allowed = _options("strategy/client", lambda one: not one.sends)
             raise InputError(
                 f"{self.named_server} uses nothing of what {self.named_client} sends, and no model would be trained; "
@@ -161,6 +161,12 @@ class ClusteredStrategy(Strategy):
             )
         if self.server.idle_training is not None:
             raise InputError(f"{self.named_server} is incompatible with clusters; choose another, such as fedavg")
+        if self.clustering.mixes and MODEL not in self.client.sends:
+            raise InputError(
+                f"{self.named_client} sends how far a client has moved from one model, and "
+                f"{chosen('strategy/clustering', self.clustering)} adds it to several; choose a client strategy that "
+                "sends models, such as sgd"
+            )
         if self.clustering.mixes and self.server.rows != "none":
             raise InputError(
                 f"{self.named_server} uses single models, without the weights that "

@@ -85,7 +85,7 @@ def _sides(strategy: Strategy) -> str:
 
 
 def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_sum: SecureSum) -> None:
-    """Reject uploads that are forged after they have arrived, if no client's model arrives."""
+    """Reject attacks that replace received models if the server receives no single model."""
     if privacy.sees_sums_only or isinstance(secure_sum, FixedPoint):
         key, part = ("privacy", privacy) if privacy.sees_sums_only else ("secure_sum", secure_sum)
         raise InputError(
@@ -100,7 +100,7 @@ def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_s
 
 
 def check_parameters(client: ClientStrategy, layout: Layout, compression: Compression, attack: Attack) -> None:
-    """Reject what changes parameters on their way, where all of them stay with the clients.
+    """Reject compression and attacks if all parameters stay with the clients.
 
     Raises:
         InputError: naming the option and the strategy.
@@ -123,7 +123,7 @@ def check_parameters(client: ClientStrategy, layout: Layout, compression: Compre
 
 
 def _check_integers(secure_sum: FixedPoint, compression: Compression, privacy: Privacy) -> None:
-    """Reject uploads and weights that are no integers."""
+    """Reject uploads and weights that are not integers."""
     key = chosen("secure_sum", secure_sum)
     if compression.changes_uploads:
         raise InputError(

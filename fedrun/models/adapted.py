@@ -138,7 +138,9 @@ def split_head(
     if head is None:
         return torch.nn.Identity()
     if frozen:
-        raise InputError(f"model.head={name}: is frozen by model.freeze; a frozen layer is no head; allowed: null")
+        raise InputError(
+            f"model.head={name}: is frozen by model.freeze; a frozen layer cannot be the head; allowed: null"
+        )
     raise InputError(f"{key}: its outputs are not those of model.head={name}; name the layer that computes them")
 
 

@@ -124,13 +124,13 @@ def per_holder(results: SampleResults, clients: ClientIndices) -> tuple[torch.Te
     return losses / totals, scores / totals
 
 
-def weighted_sizes(samples: Samples, clients: ClientIndices) -> torch.Tensor:
-    """The number of each holder's samples that have a weight (:meth:`fedrun.data.tasks.base.Task.weights`), int64
-    ``[holders]``. A text has none if no symbol of it is predicted.
+def total_weights(samples: Samples, clients: ClientIndices) -> torch.Tensor:
+    """The sum of the weights of each holder's samples (:meth:`fedrun.data.tasks.base.Task.weights`), float64
+    ``[holders]``: their number, or of texts the number of their predicted symbols.
     """
     indices = clients.samples.to(samples.targets.device)
     weights = samples.task.weights(samples.targets.index_select(0, indices))
     if weights is None:
-        return clients.sizes
+        return clients.sizes.double()
     holder = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
-    return torch.bincount(holder[weights.cpu() > 0], minlength=len(clients))
+    return torch.zeros(len(clients), dtype=torch.float64).index_add(0, holder, weights.cpu().double())

@@ -10,11 +10,10 @@ from annotated_types import Ge, Gt, Lt
 from fedrun.config.config_class import NameOrNumber, config_class
 from fedrun.config.identity import Neutral
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.extras import require_package
 
 if TYPE_CHECKING:
     import torch
-
-INSTALL = "pip install 'fedrun[lora]'"
 
 
 @config_class
@@ -43,12 +42,10 @@ class LoRA:
         Raises:
             InputError: there is no such layer, it is not linear, or peft is not installed.
         """
+        require_package("peft", "lora", f"model.lora.rank={self.rank}")
         import torch
+        from peft import LoraConfig, inject_adapter_in_model
 
-        try:
-            from peft import LoraConfig, inject_adapter_in_model
-        except ImportError:
-            raise InputError(f"model.lora.rank={self.rank}: peft is not installed; {INSTALL}") from None
         names = [name for name, layer in network.named_modules() if _takes_adapters(layer) and name]
         allowed = f"linear layers, or how their names end, such as {', '.join(names[:4]) or 'none, as there is none'}"
 

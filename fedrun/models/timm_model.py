@@ -12,9 +12,8 @@ from fedrun.data.datasets.base import Spec
 from fedrun.models.adapted import AdaptedModel, Norm, replace_batch_norm
 from fedrun.models.base import require_image
 from fedrun.system.errors import InputError
+from fedrun.system.extras import require_package
 from fedrun.system.hub import hub_advice, hub_or_cache
-
-INSTALL = "pip install 'fedrun[timm]'"
 
 
 @config_class
@@ -39,10 +38,8 @@ class TimmModel(AdaptedModel):
         require_image("timm", spec, least_side=1)
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        try:
-            import timm
-        except ImportError:
-            raise InputError(f"model=timm: timm is not installed; {INSTALL}") from None
+        require_package("timm", "timm", "model=timm")
+        import timm
 
         architecture = self.name.partition(".")[0]
         if not timm.is_model(architecture):

@@ -16,9 +16,8 @@ from fedrun.data.tasks.symbols import LanguageModelling
 from fedrun.models.adapted import AdaptedModel
 from fedrun.models.base import require_text
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.extras import require_package
 from fedrun.system.hub import hub_or_cache, no_folder
-
-INSTALL = "pip install 'fedrun[transformers]'"
 
 
 @config_class
@@ -55,10 +54,9 @@ class TransformersModel(AdaptedModel):
         require_text("transformers", spec)
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        try:
-            import transformers
-        except ImportError:
-            raise InputError(f"model=transformers: transformers is not installed; {INSTALL}") from None
+        require_package("transformers", "transformers", "model=transformers")
+        import transformers
+
         from fedrun.models.text_network import TextNetwork
 
         self.check(spec)
@@ -157,7 +155,7 @@ def _set_padding(network: Any, padding: int | None, is_random: bool) -> None:
             with torch.no_grad():
                 others = torch.cat([embedding.weight[:usual], embedding.weight[usual + 1 :]])
                 embedding.weight[usual].normal_(0.0, float(others.std()))
-    network.config.pad_token_id = -1 if padding is None else padding  # -1 is no symbol: the last one is read
+    network.config.pad_token_id = -1 if padding is None else padding  # -1 is not a symbol: the last one is read
 
 
 def _first_position(network: Any) -> int | None:

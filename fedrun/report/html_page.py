@@ -15,7 +15,7 @@ from fedrun.data.targets import Target
 from fedrun.report import quantities
 from fedrun.report.quantities import Quantity
 from fedrun.report.runs import Run
-from fedrun.report.settings import WHO_HOLDS, Setting, differing, identity, short_key, written
+from fedrun.report.settings import WHO_HOLDS, Setting, comparable_text, differing, short_key, written
 from fedrun.report.table import Table, html
 from fedrun.runs.display import wording
 from fedrun.runs.display.curves import AXES, Against, recorded, spent
@@ -167,7 +167,7 @@ def federations(settings: Sequence[Setting]) -> str:
     """The heat map of every different federation, from the folder of the first run that has one."""
     figures: dict[str, tuple[Path, list[str]]] = {}
     for setting in settings:
-        federation = identity({key: value for key, value in setting.leaves.items() if key.startswith(WHO_HOLDS)})
+        federation = comparable_text({key: value for key, value in setting.leaves.items() if key.startswith(WHO_HOLDS)})
         picture = next((path for run in setting.runs if (path := run.folder / FEDERATION).is_file()), None)
         if federation in figures:
             figures[federation][1].append(setting.name)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fedrun.report.runs import Run
 from fedrun.report.settings import by_short_key, leaves, named, varying
+from fedrun.runs.summary import beyond_rows
 
 Value = str | int | float | bool | None
 
@@ -33,7 +34,7 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
             "complete": run.complete,
             **{short: plain(named(key, content.get(key))) for short, key in by_short_key(differing, content).items()},
             **run.rows[-1],
-            **({} if run.summary is None else results(run.summary)),
+            **({} if run.summary is None else {**beyond_rows(run.summary), "seconds": run.summary["seconds"]}),
         }
         for run, content in zip(runs, contents, strict=True)
     ]
@@ -44,18 +45,6 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
 def plain(value: Any) -> Value:
     """A value in a cell: a list as text."""
     return value if isinstance(value, str | int | float | bool | None) else str(value)
-
-
-def results(summary: Mapping[str, Any]) -> dict[str, Value]:
-    """The values of a summary that the last row does not have."""
-    best = summary["best"]
-    return {
-        **{f"best/{key}": entry["value"] for key, entry in best.items()},
-        **{f"best_round/{key}": entry["round"] for key, entry in best.items()},
-        **{f"rounds_to/{target}": round for target, round in summary["rounds_to"].items()},
-        **{f"virtual_seconds_to/{target}": time for target, time in summary.get("virtual_seconds_to", {}).items()},
-        "seconds": summary["seconds"],
-    }
 
 
 def per_run_csv(runs: Sequence[Run]) -> str:

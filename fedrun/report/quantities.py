@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedrun.data.targets import Target
-from fedrun.data.tasks.metric_names import lower_is_better
+from fedrun.data.tasks.metric_names import ESTIMATED_ACCURACY, lower_is_better
 from fedrun.evaluation.rounds_to_target import describe, first_hit
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.report.runs import Run
@@ -40,7 +40,7 @@ COUNTS = (
 )
 """Counts that are reported only where they are not zero, and have no best value."""
 
-ADAPTIVE = ("accuracy_estimate", "evaluated")
+ADAPTIVE = (ESTIMATED_ACCURACY, "evaluated")
 """Metrics of adaptive evaluations: the number of samples tested, and the accuracy on these if they are not all."""
 
 Kind = Literal["final", "best", "rounds to", "seconds to", "cost"]

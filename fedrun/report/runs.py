@@ -87,7 +87,7 @@ class Run:
 
     @property
     def on_validation(self) -> bool:
-        """Whether it was evaluated on validation samples, to choose settings; such a run is no result."""
+        """Whether it was evaluated on validation samples, to choose settings; such a run is not a result."""
         return chosen_split((self.config.get("validation") or {}).get("share") or 0.0) == "validation"
 
     def shows_target(self, target: Target) -> bool:
@@ -297,7 +297,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise DamagedRunError(f"{path}: is not a run's configuration ({wrong[0]} has no keys)")
     targets = config.get("targets") or []
     if not isinstance(targets, list) or not all(type(target) in (int, float, str) for target in targets):
-        raise DamagedRunError(f"{path}: is not a run's configuration (targets are no list of numbers and texts)")
+        raise DamagedRunError(f"{path}: is not a run's configuration (targets is not a list of numbers and strings)")
     for target in targets:
         try:
             Target.of(target)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 from fedrun.config.allowed_values import shown
+from fedrun.config.dotted_keys import flattened
 from fedrun.config.identity import class_name, relevant
 from fedrun.config.option_name import option_of
 from fedrun.report.runs import Run
@@ -69,7 +70,7 @@ def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a configuration that can change a result, without seeds, under their dotted keys."""
     values = {
         key: value
-        for key, value in _flat(relevant(config), ())
+        for key, value in flattened(relevant(config))
         if not NOT_IN_SETTING.intersection((key, *key.split(".")))
     }
     if not values.get("evaluation.adaptive"):
@@ -78,15 +79,7 @@ def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _flat(node: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    for key, value in node.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, (*above, str(key)))
-        else:
-            yield ".".join((*above, str(key))), value
-
-
-def identity(leaves: Leaves) -> str:
+def comparable_text(leaves: Leaves) -> str:
     """A text that is equal for equal configurations only."""
     return repr(sorted((key, repr(_compared(key, value))) for key, value in leaves.items()))
 
@@ -115,7 +108,7 @@ def _same_setting(runs: Sequence[Run]) -> list[str]:
             text = joined[text]
         return text
 
-    configurations = [identity(leaves(run.config)) for run in runs]
+    configurations = [comparable_text(leaves(run.config)) for run in runs]
     for run, configuration in zip(runs, configurations, strict=True):
         if run.hash is not None:
             joined[first(configuration)] = first(run.hash)

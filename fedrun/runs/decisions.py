@@ -30,7 +30,7 @@ def decisions(experiment: Experiment, simulation: Simulation, initial: State) ->
     processes = f"1 process with {computing}" if count == 1 else f"{count} processes with {computing} each"
     has_idle_gpu = device.type == "cpu" and torch.cuda.device_count()
     batches, privacy = {}, experiment.privacy
-    varies = experiment.participation.varies or privacy.cohort_sampling == "poisson"
+    varies = experiment.selection.varies
     if isinstance(privacy, SampleLevel):
         drawn = f"each sample with probability {privacy.sample_share:g} per step"
         batches["batches"] = f"{drawn}, {counted(privacy.steps(phase.local), 'step')}; local.batch_size is not used"

@@ -54,6 +54,17 @@ def best(rows: Sequence[Row], reported: str | None) -> dict[str, dict[str, float
     return best_values
 
 
+def beyond_rows(summary: Mapping[str, Any]) -> dict[str, float | int | None]:
+    """The results in a summary that no row has: ``best/test/f1``, ``best_round/test/f1``, ``rounds_to/0.70``, .."""
+    best = summary["best"]
+    return {
+        **{f"best/{metric}": entry["value"] for metric, entry in best.items()},
+        **{f"best_round/{metric}": entry["round"] for metric, entry in best.items()},
+        **{f"rounds_to/{target}": round for target, round in summary["rounds_to"].items()},
+        **{f"virtual_seconds_to/{target}": time for target, time in summary.get("virtual_seconds_to", {}).items()},
+    }
+
+
 def versions() -> dict[str, str]:
     """The versions of Python and the packages, and the commit of fedrun if it runs from a checkout."""
     packages = {name: version(name) for name in PACKAGES}

@@ -99,7 +99,8 @@ def usual_seconds(phase: Phase, executor: Executor, devices: Devices) -> torch.T
 def start_costs(phase: Phase, devices: Devices | None) -> Totals:
     """The costs of the exchange with all clients before a phase's first round."""
     sizes = phase.federation.train.sizes
-    reports = phase.network.layout.classes if phase.clustering.reports_labels else 0
+    reports_labels = phase.clustering.reports_labels or "label_counts" in phase.server.wants
+    reports = phase.network.layout.classes if reports_labels else 0
     seconds = torch.zeros(1)
     if devices is not None:
         seconds = devices.seconds(

@@ -101,7 +101,7 @@ def _cut_to_longest(dataset: Dataset) -> Dataset:
 
 
 def _check_colluding(experiment: Experiment, attackers: int, clients: int, cohort: int) -> None:
-    """Reject attackers that forge uploads by honest ones of the same round, where no round has both.
+    """Reject attackers that need honest uploads if no round has both kinds of clients.
 
     Args:
         experiment: experiment of the run.
@@ -113,7 +113,7 @@ def _check_colluding(experiment: Experiment, attackers: int, clients: int, cohor
         InputError: naming the keys and what is allowed.
     """
     strategy, attack = experiment.strategy, experiment.attack
-    forges = f"{chosen('attack', attack)}, which forges uploads by honest ones of the same round"
+    forges = f"{chosen('attack', attack)}, which computes its uploads from the honest ones of the same round"
     if attackers == clients:
         raise InputError(
             f"attack.share={attack.share:g} with {forges}: all {clients} clients would attack; allowed: at most "

@@ -35,8 +35,8 @@ def may_be_divided(experiment: Experiment) -> bool:
     """Whether several processes are possible, decided before anything is loaded.
 
     They are not possible on a GPU, with another executor than ``in_process``, if the number of threads is set, on one
-    core, for pooled data, and if idle clients train. With asynchronous aggregation they save nothing, because a step has
-    few uploads. :func:`automatic_processes` checks the clients' states and whether they train side by side.
+    core, for pooled data, and if idle clients train. With asynchronous aggregation a step may have too few uploads to
+    share. :func:`automatic_processes` checks the clients' states and whether they train side by side.
     """
     hardware, strategy = experiment.hardware, experiment.strategy
     return (

@@ -13,19 +13,8 @@ from fedrun.experiment.participation.base import Candidates, Participation, sele
 from fedrun.experiment.state import State
 from fedrun.strategies.phase import Phase
 from fedrun.system.errors import InputError
-from fedrun.system.randomness import numpy_generator
 
 log = logging.getLogger(__name__)
-
-
-def select_poisson(seed: int, round: int, clients: int, probability: float) -> torch.Tensor:
-    """The cohort of round t by Poisson sampling: every client independently with the same probability.
-
-    Returns:
-        Client numbers, int64 ``[C]``, ascending; C is random and may be 0.
-    """
-    drawn = numpy_generator(seed, "selection", round).random(clients) < probability
-    return torch.from_numpy(drawn.nonzero()[0])
 
 
 class Participations:
@@ -55,7 +44,7 @@ class Participations:
 
 
 def select_cohort(
-    state: State, phase: Phase, participation: Participation, candidates: Candidates, poisson: bool = False
+    state: State, phase: Phase, participation: Participation, candidates: Candidates
 ) -> tuple[torch.Tensor, Metrics]:
     """The clients that take part in the next round.
 
@@ -64,7 +53,6 @@ def select_cohort(
         phase: phase of the round.
         participation: the rule.
         candidates: what the rule may depend on.
-        poisson: draw every client independently with probability M / N.
 
     Returns:
         Client numbers, int64 ``[C]`` (C = 0 if no client takes part), and the rule's metrics.
@@ -75,8 +63,6 @@ def select_cohort(
     clients, size = len(phase.federation.train), candidates.size
     if phase.clustering.infers and state.membership is None:
         return select(phase.seed, state.round, clients, clients), {}
-    if poisson:
-        return select_poisson(phase.seed, state.round, clients, size / clients), {}
     cohort, metrics = participation.participants(candidates)
     if cohort.ndim != 1 or cohort.dtype != torch.int64:
         wrong = f"{cohort.dtype} {list(cohort.shape)}".removeprefix("torch.")

@@ -2,150 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 
 import torch
 
-from fedrun.config.option_name import chosen
 from fedrun.execution.context import ExecutionContext
 from fedrun.execution.distributed_cohort import empty_update
-from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
 from fedrun.simulation.round_runner import RoundResult
 from fedrun.strategies.contract import check_aggregated
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.server import LAST_MEAN, CohortUpdate, Round, Senders, ServerState
+from fedrun.strategies.server import LAST_MEAN, CohortUpdate, Round, ServerState
 from fedrun.strategies.vectors import MODEL
-from fedrun.system.errors import InputError
 from fedrun.training.batches import steps_of
-from fedrun.training.noised_steps import without_sample_gradients
 from fedrun.training.optimizer_step import repair
 from fedrun.uploads.attacks.colluding import Colluding
-from fedrun.uploads.pipeline import UploadPipeline
-from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy
-from fedrun.uploads.privacy.calibration import Calibration
-from fedrun.uploads.privacy.local import Local
-from fedrun.uploads.privacy.sample_level import SampleLevel
-from fedrun.uploads.privacy.user_level import UserLevel
-from fedrun.uploads.secure_sum import FixedPoint
-
-log = logging.getLogger(__name__)
-
-
-def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibration) -> tuple[UploadPipeline, Mechanism]:
-    """The transforms of a phase's uploads, and the mechanism of privacy among them.
-
-    Args:
-        experiment: experiment of the run.
-        phase: phase of the rounds.
-        calibration: finds the noise of the mechanism.
-
-    Raises:
-        InputError: the run's clients or its model do not fit them.
-    """
-    layout, sizes, privacy = phase.network.layout, phase.federation.train.sizes, experiment.privacy
-    secure_sum = experiment.secure_sum
-    lengthening = secure_sum.lengthening(layout.trainable * len(phase.client.sends))
-    mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end, phase.local, lengthening, calibration))
-    compressed = (experiment.compression, mechanism)
-    transforms = (*(compressed[::-1] if mechanism.precedes_compression else compressed), secure_sum)
-    pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))
-    if type(privacy) is not Privacy:
-        _check_private(experiment, phase)
-        if mechanism.changes_uploads:
-            _check_lengths(chosen("privacy", privacy), "clipped", phase, pipeline)
-        others = ", ".join(sorted(phase.client.sends - {MODEL}))
-        if isinstance(privacy, UserLevel | Local) and privacy.extra_share is not None and not others:
-            raise InputError(
-                f"privacy.extra_share={privacy.extra_share:g}: {chosen('strategy/client', phase.client)} sends nothing "
-                "besides the model; allowed: null"
-            )
-        if isinstance(privacy, UserLevel | Local) and privacy.extra_share is None and others:
-            log.warning(
-                "%s clips all that a client sends by one norm. %s also sends %s, which may be much longer than the "
-                "model's displacement; privacy.extra_share=0.5 gives each its own norm",
-                chosen("privacy", privacy),
-                chosen("strategy/client", phase.client),
-                others,
-            )
-    if isinstance(secure_sum, FixedPoint):
-        _check_buffers(chosen("secure_sum", secure_sum), "sent in float32, not as integers", experiment, phase)
-        _check_lengths(chosen("secure_sum", secure_sum), "rounded", phase, pipeline)
-        everyone = Senders(clients=torch.arange(len(sizes)), samples=sizes)
-        weights = pipeline.weights(everyone)
-        if weights is None:
-            state = phase.server.init(phase.initial_model(), layout, len(sizes))
-            weights = phase.server.weights(state, everyone)
-        # all clients may be drawn by Poisson sampling, and by a rule whose cohorts vary
-        varies = experiment.participation.varies or privacy.cohort_sampling == "poisson"
-        most = len(sizes) if varies else phase.cohort_size
-        secure_sum.check_headroom(float(weights.topk(most).values.sum()))
-    return pipeline, mechanism
-
-
-def _check_private(experiment: Experiment, phase: Phase) -> None:
-    """Reject float buffers, which would be sent without being clipped, and models without gradients of single samples.
-
-    Raises:
-        InputError: naming the model.
-    """
-    key = chosen("privacy", experiment.privacy)
-    _check_buffers(key, "averaged without noise", experiment, phase)
-    if isinstance(experiment.privacy, SampleLevel) and (
-        reason := without_sample_gradients(phase.network, phase.samples)
-    ):
-        raise InputError(f"{key} with {chosen('model', experiment.model)}, which has {reason}; choose another model")
-    if experiment.stop_at_targets:
-        log.warning(
-            "stop_at_targets=true with %s: test samples decide when the run ends, which ε does not cover; "
-            "privacy/epsilon is that of the rounds made",
-            key,
-        )
-
-
-def _check_buffers(key: str, change: str, experiment: Experiment, phase: Phase) -> None:
-    """Reject float buffers that leave the clients, because transforms of uploads change parameters only.
-
-    Args:
-        key: the option that changes uploads.
-        change: what would happen to buffers instead.
-        experiment: experiment of the run.
-        phase: the phase whose clients send.
-
-    Raises:
-        InputError: naming the model.
-    """
-    layout = phase.network.layout
-    kept = phase.client.private(layout)
-    buffers = slice(layout.trainable, layout.uploaded)
-    if layout.uploaded - layout.trainable > (0 if kept is None else int(kept[buffers].sum())):
-        raise InputError(
-            f"{key} with {chosen('model', experiment.model)}: its float buffers (BatchNorm's running statistics) "
-            f"would be {change}; choose a model without them, such as one with GroupNorm"
-        )
-
-
-def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline) -> None:
-    """Reject vectors that are sent but not changed, because they are no displacements.
-
-    Args:
-        key: the option that changes displacements.
-        change: what it does to them.
-        phase: the phase whose clients send.
-        pipeline: pipeline of their uploads.
-
-    Raises:
-        InputError: naming the strategy.
-    """
-    state = phase.server.init(phase.initial_model(), phase.network.layout, len(phase.federation.train))
-    broadcast = phase.server.broadcast(state)
-    for name in sorted(phase.client.sends):
-        if name not in broadcast or not pipeline.is_transformed(len(broadcast[name])):
-            raise InputError(
-                f"{key}: {chosen('strategy/client', phase.client)} sends {name!r}, whose length is not that of the "
-                f"model's parameters, and it would not be {change}; choose another strategy"
-            )
 
 
 def empty_round(phase: Phase, state: State) -> RoundResult:

@@ -42,7 +42,8 @@ from fedrun.simulation.prepare import first_phase, prepare_federation
 from fedrun.simulation.round_runner import RoundRunner
 from fedrun.simulation.round_work import RoundWork
 from fedrun.simulation.selection import Participations, select_cohort
-from fedrun.simulation.server_step import aggregate, empty_round, upload_pipeline, without_displacement
+from fedrun.simulation.server_step import aggregate, empty_round, without_displacement
+from fedrun.simulation.upload_pipeline import upload_pipeline
 from fedrun.strategies.client_state import NO_STATE, ClientStates
 from fedrun.strategies.contract import check_start
 from fedrun.strategies.phase import Phase
@@ -256,9 +257,8 @@ class Simulation:
 
     def _drawn(self, state: State, size: int) -> tuple[torch.Tensor, Metrics]:
         """The participants of the next round; see :func:`fedrun.simulation.selection.select_cohort`."""
-        phase, poisson = self.phase(state), self.experiment.privacy.cohort_sampling == "poisson"
         candidates = self._candidates(state, state.round, size)
-        return select_cohort(state, phase, self.experiment.participation, candidates, poisson)
+        return select_cohort(state, self.phase(state), self.experiment.selection, candidates)
 
     def _candidates(self, state: State, round: int, size: int) -> Candidates:
         """What the choice of a round's participants may depend on."""

@@ -23,6 +23,7 @@ from fedrun.config.overrides import without_implied
 from fedrun.config.sweeper import GRIDS
 from fedrun.execution.ranks import launched
 from fedrun.experiment.observer import Row
+from fedrun.runs.folder import CURVES
 from fedrun.runs.outcome import OUTCOME, Outcome, outcomes
 from fedrun.system.cores import cores
 from fedrun.system.errors import BAD_INPUT, InputError, RunError, expected_error, show_defect
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from fedrun.config.grids import Job
     from fedrun.experiment.experiment import Experiment
     from fedrun.sweeps.search import Values
-
-CURVES = "curves.png"
 
 WITHOUT_VALIDATION = "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
 """The message that rejects a search which would choose settings by the test set."""
@@ -72,7 +71,7 @@ def plugin_problem(config: DictConfig) -> str | None:
         settings = config.hydra[name]
         target = settings.get("_target_") if isinstance(settings, DictConfig) else settings
         if not str(target).startswith(("hydra_plugins.", "hydra._internal.core_plugins.")):  # Hydra accepts no others
-            return f"hydra.{name}: {in_message(target)} is no {name}; allowed: hydra/{name}=OPTION"
+            return f"hydra.{name}: {in_message(target)} is not a {name}; allowed: hydra/{name}=OPTION"
     return None
 
 

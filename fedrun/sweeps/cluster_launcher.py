@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -79,9 +78,9 @@ class Cluster(SweepLauncher):
         from fedrun.sweeps.callback import say
         from fedrun.sweeps.jobs_left import JobsLeft
         from fedrun.system.errors import InputError, one_line
+        from fedrun.system.extras import require_package
 
-        if find_spec("submitit") is None:
-            raise InputError("hydra/launcher=cluster: submitit is not installed; pip install 'fedrun[cluster]'")
+        require_package("submitit", "cluster", "hydra/launcher=cluster")
         import submitit
 
         sweep = Path(self.config.hydra.sweep.dir).absolute()

@@ -79,7 +79,7 @@ def hub_advice(repository: str, error: Exception) -> str:
 
 
 def no_folder(key: str, name: str, error: Exception) -> str:
-    """Why a name that is no folder cannot be used: it is a path, or the hub does not have it."""
+    """Why a name that is not a folder cannot be used: it is a path, or the hub does not have it."""
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         return f"{key}={name}: no such folder"
     return f"{key}={name}: no such folder, and on the hub {hub_advice(name, error)}"

@@ -33,7 +33,8 @@ def optimizer_step(
     The update rules are those of ``torch.optim``. ``gradient`` is overwritten; ``state`` (of :func:`fresh_state` at
     first) is updated. ``correction`` is the client strategy's. Its part that decays acts like weight decay besides
     ``local``'s; it belongs to the objective, so it is part of the gradient with every optimizer. ``frozen`` (bool,
-    ``[T]`` or ``[C, T]``) are the parameters that do not move; their momenta become zero.
+    ``[T]`` or ``[C, T]``) are the parameters that do not move; their momenta become zero. Parameters that move after
+    they were frozen have a new optimizer, unless others move on.
     """
     if correction is not None:
         correction.add_to(gradient, weights)
@@ -52,6 +53,8 @@ def optimizer_step(
         if state is not None:
             for moment in torch.split(state, weights.shape[-1], -1)[:2]:
                 moment.masked_fill_(frozen, 0.0)
+            if local.adaptive:  # where no parameter that moves has moved before, the steps are counted anew
+                state[..., -1:] *= state[..., : weights.shape[-1]].any(-1, keepdim=True)
     if not local.adaptive:
         weights.add_(_sgd_direction(gradient, state, local), alpha=-rate)
         return

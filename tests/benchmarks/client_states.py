@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
+from peak_memory import peak
 from random_images import random_images
 
 from fedrun.config.composed import compose
@@ -39,11 +39,6 @@ IDENTITY = Identity("benchmark", 0, "random")
 def resident() -> int:
     """Bytes of this process in main memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def peak() -> int:
-    """Bytes of the largest resident set so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kilobytes on Linux
 
 
 def main() -> None:

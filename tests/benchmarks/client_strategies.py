@@ -1,6 +1,6 @@
 """What every client strategy costs over plain SGD: one client's round on the FEMNIST CNN, per strategy.
 
-The client has taken part before, so that memories are not empty; 30 steps with batches of 64.
+The client has taken part before, so that client states are not empty; 30 steps with batches of 64.
 
     python tests/benchmarks/client_strategies.py [--pairs 7] [--threads 1] [--clock cpu] [--steps 30] [--json FILE]
 """
@@ -40,7 +40,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
 
     data = random_images(BATCH * arguments.steps)
-    shares = ClientIndices(torch.arange(len(data.targets)), torch.tensor([0, len(data.targets)]))
+    clients = ClientIndices(torch.arange(len(data.targets)), torch.tensor([0, len(data.targets)]))
     torch.manual_seed(0)
     network = FlatNetwork(option("model", "leaf_femnist_cnn").build(FEMNIST))
     samples, start = Samples.of(data, torch.device("cpu")), network.vector.clone()
@@ -52,7 +52,7 @@ def main() -> None:
             ExecutionContext(
                 network=network,
                 samples=samples,
-                clients=shares,
+                clients=clients,
                 client=client,
                 local=local,
                 seed=0,

@@ -111,10 +111,10 @@ def main() -> None:
             record(seed, f"true shares, {what}", mean(agreement(each, truth["shares"]) for each in others))
         for name, changes in {"random_inputs": {"inputs": arguments.inputs}, "bias_movement": {}}.items():
             for by in BY:
-                half = option("strategy/clustering", name, by=by, **changes)
-                told = torch.stack([half.told(work, initial, each) for each in sent])
-                record(seed, f"{name} by {by}", agreement(half.inferred(work, told), truth[by]))
-            exact = (half.labels(told) == reports.labels(shares)).all(1)
+                clustering = option("strategy/clustering", name, by=by, **changes)
+                estimates = torch.stack([clustering.estimate(work, initial, each) for each in sent])
+                record(seed, f"{name} by {by}", agreement(clustering.infer(work, estimates), truth[by]))
+            exact = (clustering.labels(estimates) == reports.labels(shares)).all(1)
             record(seed, f"{name}, clients with exact labels", exact.double().mean().item())
     for name, values in found.items():
         print(f"{name}: mean {mean(values):.3f}, least {min(values):.3f} of {len(values)} seeds")

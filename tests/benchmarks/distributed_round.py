@@ -54,7 +54,7 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
     everyone = join()
     held = sizes(2 * clients)
     data = random_images(sum(held))
-    shares = ClientIndices(torch.arange(sum(held)), torch.tensor([0, *held]).cumsum(0))
+    client_indices = ClientIndices(torch.arange(sum(held)), torch.tensor([0, *held]).cumsum(0))
     torch.manual_seed(0)
     built = option("model", "leaf_femnist_cnn").build(data.spec)
     plain, network = copy.deepcopy(built), FlatNetwork(built)
@@ -63,7 +63,7 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
         ExecutionContext(
             network=network,
             samples=Samples.of(data, torch.device("cpu")),
-            clients=shares,
+            clients=client_indices,
             client=option("strategy/client", "sgd"),
             local=plain_sgd(LR, batch),
             seed=0,
@@ -90,7 +90,7 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
     def alone() -> torch.Tensor:
         return train_cohort(executor, server, ServerState(start), task)[0].mean[MODEL]
 
-    ready = [(data.encoding(data.inputs[shares[k]]), data.targets[shares[k]]) for k in cohort.tolist()]
+    ready = [(data.encoding(data.inputs[client_indices[k]]), data.targets[client_indices[k]]) for k in cohort.tolist()]
 
     def bare() -> object:
         torch.set_num_threads(ranks)

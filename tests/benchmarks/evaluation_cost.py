@@ -103,10 +103,10 @@ def main() -> None:
     data = random_images(SAMPLES)
     network = FlatNetwork(option("model", "leaf_femnist_cnn").build(data.spec))
     samples, everything = Samples.of(data, torch.device("cpu")), torch.arange(SAMPLES)
-    half, local = option("strategy/client", "sgd"), plain_sgd(0.01, 64)
+    client, local = option("strategy/client", "sgd"), plain_sgd(0.01, 64)
 
     def training() -> object:
-        return train(network, half, local, samples, everything, local.lr, {}, torch.Generator())
+        return train(network, client, local, samples, everything, local.lr, {}, torch.Generator())
 
     found = {}
     for precision in get_args(Precision):

@@ -115,7 +115,7 @@ def rounds(load: Workload, executor: str, precision: Precision) -> tuple[Callabl
     sizes = [*load.sizes, *(load.sizes[0] for _ in range(load.clients - len(load.sizes)))]
     make = random_images if load.spec.vocabulary is None else random_symbols
     data = make(sum(sizes), load.spec)
-    shares = ClientIndices(torch.arange(sum(sizes)), torch.tensor([0, *sizes]).cumsum(0))
+    clients = ClientIndices(torch.arange(sum(sizes)), torch.tensor([0, *sizes]).cumsum(0))
     torch.manual_seed(0)
     network = option("model", load.model).build(data.spec)
     plain = copy.deepcopy(network)
@@ -126,7 +126,7 @@ def rounds(load: Workload, executor: str, precision: Precision) -> tuple[Callabl
         ExecutionContext(
             network=flat,
             samples=Samples.of(data, torch.device("cpu")),
-            clients=shares,
+            clients=clients,
             client=client,
             local=replace(plain_sgd(LR, load.batch_size), precision=precision),
             seed=0,
@@ -135,7 +135,7 @@ def rounds(load: Workload, executor: str, precision: Precision) -> tuple[Callabl
     )
     task = CohortJob(torch.arange(cohort), 0, {MODEL: start}, NO_STATE)
     # The bare loop may keep its data as ready tensors; fedrun gathers and encodes uint8 as it goes.
-    ready = [(data.encoding(data.inputs[shares[k]]), data.targets[shares[k]]) for k in range(cohort)]
+    ready = [(data.encoding(data.inputs[clients[k]]), data.targets[clients[k]]) for k in range(cohort)]
 
     def fedrun_round() -> torch.Tensor:
         update, _ = train_cohort(work, server, ServerState(start), task)

@@ -13,7 +13,7 @@ from fedrun.strategies.vectors import MODEL
 
 @dataclass(frozen=True)
 class Case:
-    """What a server half is given.
+    """What a server strategy is given.
 
     Attributes:
         start: the model before the round, ``[P]``.

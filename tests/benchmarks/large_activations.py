@@ -39,11 +39,11 @@ def main() -> None:
     dataset = random_images(CLIENTS * SAMPLES + TESTED, CELEBA, train_size=CLIENTS * SAMPLES)
     samples = Samples.of(dataset, torch.device("cpu"))
     network = FlatNetwork(option("model", "leaf_celeba_cnn").build(CELEBA))
-    local, half = plain_sgd(lr=0.01, batch_size=64), option("strategy/client", "sgd")
+    local, client = plain_sgd(lr=0.01, batch_size=64), option("strategy/client", "sgd")
 
     def a_round() -> None:
         for own in torch.arange(CLIENTS * SAMPLES).split(SAMPLES):
-            train(network, half, local, samples, own, local.lr, {}, torch.Generator().manual_seed(0))
+            train(network, client, local, samples, own, local.lr, {}, torch.Generator().manual_seed(0))
         evaluate(network, samples, torch.arange(CLIENTS * SAMPLES, len(dataset.targets)), BATCH)
 
     def kept() -> None:

@@ -10,10 +10,10 @@ difference, with what one batch's activations take.
 from __future__ import annotations
 
 import argparse
-import resource
 from dataclasses import replace
 
 import torch
+from peak_memory import peak
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
@@ -26,11 +26,6 @@ from fedrun.simulation.simulation import Simulation
 SPEC = Spec((16,), 4, vocabulary=30000)
 
 MIB = 2**20
-
-
-def largest() -> float:
-    """The process's largest resident size so far, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main() -> None:
@@ -59,19 +54,20 @@ def main() -> None:
         lora=LoRA(rank=8, alpha=16.0, targets=("query", "value"), dropout=0.0),
     )
     experiment = replace(build_experiment(compose(overrides)), dataset=InMemory(data), model=model)
-    import peft  # noqa: F401  # its memory is no part of the simulation's
+    import peft  # noqa: F401  # its memory is not part of the simulation's
     import transformers  # noqa: F401  # likewise
 
-    before = largest()
+    before = peak()
     simulation = Simulation(experiment)
     base, theta = simulation.network.frozen_size, simulation.network.layout.size
-    built = largest()
+    built = peak()
     state = simulation.initial()
     for _ in range(arguments.rounds):
         state, _ = simulation.advance(state)
     print(f"base {base:,} parameters = {4 * base / MIB:.0f} MiB; theta {theta:,} entries = {4 * theta / MIB:.2f} MiB")
-    print(f"largest resident size: {before:.0f} MiB after imports, {built:.0f} built, {largest():.0f} after the rounds")
-    print(f"above imports: {largest() - before:.0f} MiB = {(largest() - before) / (4 * base / MIB):.2f} bases")
+    sizes = [round(each / MIB) for each in (before, built, peak())]
+    print("largest resident size: {} MiB after imports, {} built, {} after the rounds".format(*sizes))
+    print(f"above imports: {(peak() - before) / MIB:.0f} MiB = {(peak() - before) / (4 * base):.2f} bases")
 
 
 if __name__ == "__main__":

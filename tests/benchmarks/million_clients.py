@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from peak_memory import peak
 from random_images import random_images
 
 from fedrun.config.composed import compose
@@ -55,11 +55,6 @@ def serve(clients: int, threads: int, executor: str) -> None:
         began = time.process_time()
         state, _ = simulation.advance(state)
         print(json.dumps({"round": time.process_time() - began, "peak": peak() - before}), flush=True)
-
-
-def peak() -> int:
-    """Bytes of the largest resident set so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kilobytes on Linux
 
 
 def main() -> None:

@@ -2,10 +2,10 @@
 
 An MLP of some 4 million parameters and clients with two samples each, so that beside vectors of the model's size data
 and activations count for little. Counted are the bytes of all tensors that PyTorch allocates, by its own record, from
-before the simulation is built to the end of its second round; what clients remember lies on the disk and is not counted
-(`hardware.client_memory_gb=0`). A server half that only averages is to hold 8 vectors at most, one that sees the model
-of every client C + 6; what a server carries on from round to round beside the model comes on top, as it is before and
-after the round.
+before the simulation is built to the end of its second round; client states lie on the disk and are not counted
+(`hardware.client_memory_gb=0`). A server strategy that only averages is to hold 8 vectors at most, one that sees the
+model of every client C + 6; what a server carries on from round to round beside the model comes on top, as it is before
+and after the round.
 
     python tests/benchmarks/round_memory.py [--clients 8] [--strategies fedavg turbosvm ...] [--set KEY=VALUE ...]
         [--json FILE]

@@ -54,9 +54,9 @@ USERS = {  # users and samples of each, on average; a tenth of the users are tes
 
 
 @cache
-def stand_in(name: str, recipe: DatasetConfig) -> InMemory:
+def stand_in(name: str, config: DatasetConfig) -> InMemory:
     """Random samples in a published dataset's shape and numbers."""
-    spec, users, augmentation, encoding = recipe.spec, None, None, Scaled(255.0)
+    spec, users, augmentation, encoding = config.spec, None, None, Scaled(255.0)
     if name in USERS:
         count, each = USERS[name]
         train, test = count * each * 9 // 10, count * each - count * each * 9 // 10
@@ -66,8 +66,8 @@ def stand_in(name: str, recipe: DatasetConfig) -> InMemory:
         test = count * each - train
     else:
         train, test = PUBLISHED[name]
-    if isinstance(recipe, ColourImages):
-        encoding, augmentation = Scaled(255.0, recipe.mean, recipe.std), recipe.augmentation
+    if isinstance(config, ColourImages):
+        encoding, augmentation = Scaled(255.0, config.mean, config.std), config.augmentation
     draw = torch.Generator().manual_seed(0)
     shape, top = (train + test, *spec.input_shape), 256
     if name == "shakespeare":

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 from head_only import head_only
+from peak_memory import peak
 from sklearn.svm import SVC
 
 from fedrun.config.composed import compose
@@ -70,11 +70,6 @@ def measure(shape: str, largest: int) -> dict[str, float]:
         SVC(kernel="linear", C=1.0, tol=1e-3, max_iter=50).fit(rows.flatten(0, 1).numpy(), labels.numpy())
         parts["SVC on embeddings"] = time.process_time() - began
     return parts
-
-
-def peak() -> int:
-    """Bytes of the largest resident set so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kilobytes on Linux
 
 
 def main() -> None:

@@ -152,8 +152,8 @@ REFUSED = [
         "/tmp=new: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value with other "
         "special characters is quoted\n",
     ),
-    ("-m hydra.sweeper=null", "hydra.sweeper: null is no sweeper; allowed: hydra/sweeper=OPTION\n"),
-    ("-m hydra.launcher._target_=os.system", "hydra.launcher: os.system is no launcher; allowed: hydra/launcher="),
+    ("-m hydra.sweeper=null", "hydra.sweeper: null is not a sweeper; allowed: hydra/sweeper=OPTION\n"),
+    ("-m hydra.launcher._target_=os.system", "hydra.launcher: os.system is not a launcher; allowed: hydra/launcher="),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
     (
         "--config-name=other",
@@ -162,8 +162,8 @@ REFUSED = [
     ("hydra.run.dir=x", "hydra.run.dir=x: a run has its own folder; allowed: output_dir=FOLDER, name=NAME\n"),
     ("-m hydra.job.chdir=true", "hydra.job.chdir=true: a run has its own folder; allowed: output_dir=FOLDER"),
     ("--config-dir a --config-dir b", "--config-dir: is given twice; allowed: one folder, with the options of both\n"),
-    ("scale=[a]", "scale=[a]: allowed: full, as this is no experiment with scales\n"),
-    ("scale={a:1}", "scale={'a': 1}: allowed: full, as this is no experiment with scales\n"),
+    ("scale=[a]", "scale=[a]: allowed: full, because this experiment has no scales\n"),
+    ("scale={a:1}", "scale={'a': 1}: allowed: full, because this experiment has no scales\n"),
     ("-m experiment=turbosvm/tune scale=[a]", "scale=['a']: allowed: full, small, smoke\n"),
     ("name='a\x1b[31mb'", r"name=a\x1b[31mb: allowed: words of letters, "),
     ("local.precision=" + "m" * 5000, "local.precision=" + "m" * 147 + " ... " + "m" * 147 + ": allowed: "),
@@ -265,7 +265,7 @@ REFUSED_LATER = [
     ("hardware.device=abacus", "hardware.device=abacus: no such device; allowed: cpu, cuda, cuda:N"),
     ("hardware.device=cuda:999", "hardware.device=cuda:999: PyTorch sees "),
     (f"dataset=mnist data_dir={'a' * 300}", f"{'a' * 300}/MNIST/raw"),
-    ("experiment=demo scale=smoke hydra.mode=RUN", "scale=smoke: allowed: full, as this is no experiment with scales"),
+    ("experiment=demo scale=smoke hydra.mode=RUN", "scale=smoke: allowed: full, because this experiment has no scales"),
     ("experiment=suite/tune scale=smoke hydra.mode=RUN", "scale=smoke: allowed in sweeps, such as those of experi"),
     ("output_dir=/dev/null/here", "/dev/null: is not a folder that can be written; choose another output_dir"),
 ]

@@ -189,7 +189,8 @@ def test_a_value_that_is_no_text_is_named(folders, tmp_path, capsys):
     path = tmp_path / "runs.csv"
     assert run([str(folders.top), "--format", "csv", "--to", str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == rf"fedrun-report: {path}: cannot be written (a value of a run has '\ud800', which is no character)"
+    reason = r"a value of a run has '\ud800', which is not a character"
+    assert line == f"fedrun-report: {path}: cannot be written ({reason})"
 
 
 REFUSED = [

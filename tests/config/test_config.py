@@ -56,7 +56,7 @@ def located(target: str) -> Any:
 
 
 # Every option composes and builds. Building refuses missing and unknown keys, so that it also shows that the keys of
-# every option are its recipe's constructor arguments, no more and no less.
+# every option are its class's constructor arguments, no more and no less.
 
 
 OWN = ("custom", "huggingface")
@@ -184,7 +184,7 @@ def test_a_strategy_inherits_the_datasets_setting() -> None:
 
 def test_the_encoder_of_turbosvm_by_a_server_optimizer() -> None:
     server = build("strategy=turbosvm", "strategy/server@strategy.server.base=fedadam").strategy.server
-    assert type(getattr(server, "base")).__name__ == "FedAdam"  # noqa: B009 - a server half need not have one
+    assert type(getattr(server, "base")).__name__ == "FedAdam"  # noqa: B009 - a server strategy need not have one
 
 
 # Table 8 of TurboSVM-FL: client rate, batch size and server rate; its code's prox term is mu ||y - x||^2 with mu = 0.01
@@ -264,16 +264,16 @@ def test_every_file_says_what_it_is(path: Path) -> None:
 
 @pytest.mark.parametrize("target", [*TARGETS, "fedrun.experiment.experiment.Experiment"])
 def test_defaults_live_in_conf_only(target: str) -> None:
-    recipe = located(target)
-    if dataclasses.is_dataclass(recipe):  # Hydra's callback is none
-        fields = dataclasses.fields(recipe)
+    located_class = located(target)
+    if dataclasses.is_dataclass(located_class):  # Hydra's callback is none
+        fields = dataclasses.fields(located_class)
         given = [
             f.name for f in fields if f.default is not f.default_factory and f.name != "origin"
         ]  # both are MISSING
         assert given == []
         assert all(f.kw_only for f in fields)
-        assert recipe.__dataclass_params__.frozen
-        assert recipe.__pydantic_config__["strict"] and recipe.__pydantic_config__["extra"] == "forbid"
+        assert located_class.__dataclass_params__.frozen
+        assert located_class.__pydantic_config__["strict"] and located_class.__pydantic_config__["extra"] == "forbid"
 
 
 # The run's identity.
@@ -590,7 +590,7 @@ REFUSED = [
     ("targets=[test/accuracy:1.5]", "targets: 'test/accuracy:1.5'; allowed: a test accuracy above 0, at most 1, or "),
     (
         "targets=[tests/loss:1]",
-        "targets: tests/loss is no metric; allowed: test/loss, test/accuracy, test/f1, test/mcc",
+        "targets: tests/loss is not a metric; allowed: test/loss, test/accuracy, test/f1, test/mcc",
     ),
     ("targets=[test/mae:3]", "targets: the dataset's task, Classification, has no test/mae; allowed: test/loss, "),
     ("targets=[test/loss:3] evaluation.adaptive=true", "evaluation.adaptive=true looks for test accuracies, and "),
@@ -615,6 +615,15 @@ REFUSED = [
         "hydra/launcher=basic hydra.launcher.jobs=2",
         "hydra.launcher.jobs: is not a key of the chosen option; allowed with hydra/launcher=parallel",
     ),
+    (
+        "strategy.clustering.clusters=3",
+        "strategy.clustering.clusters: is not a key of the chosen option; allowed with strategy=OPTION, one of",
+    ),
+    (
+        "model.lora.rank=2",
+        "model.lora.rank: is not a key of the chosen option; allowed with model=OPTION, one of custom, timm, "
+        "torchvision, transformers and model/lora=adapters",
+    ),
     ("strategy=fedprox strategy.client.nu=1", "strategy.client.nu: unknown key; allowed below strategy.client: mu"),
     (
         "dataset=cifar10 dataset.mean=[0.5]",
@@ -627,13 +636,13 @@ REFUSED = [
     ("strategy/client=none", "strategy/client=none: no such option; allowed: " + ", ".join(options("strategy/client"))),
     (
         "+strategy/client=sgd",
-        "strategy/client: is there already; choose one option as strategy/client=OPTION, without +",
+        "strategy/client: is chosen already; choose one option as strategy/client=OPTION, without +",
     ),
     ("strategy/clients=sgd", "strategy/clients: unknown key; allowed below strategy: client, server"),
-    ("strategy@here=fedavg", "strategy@here: is no place for an option of strategy"),
+    ("strategy@here=fedavg", "strategy@here: is not a place where an option of strategy can be put"),
     (
         "strategy/clustering=ifca",
-        "strategy/clustering: is no part of the strategy that was chosen; allowed with strategy=OPTION, one of",
+        "strategy/clustering: is not part of the chosen strategy; allowed with strategy=OPTION, one of",
     ),
     (
         "hparams=none",
@@ -706,7 +715,7 @@ REFUSED = [
     ),
     (
         "evaluation.adaptive=true targets=[]",
-        "evaluation.adaptive=true looks for targets, and there are none; set targets=[0.9] or so, or "
+        "evaluation.adaptive=true needs targets, and there are none; set some, such as targets=[0.9], or "
         "evaluation.adaptive=false",
     ),
     (
@@ -783,7 +792,7 @@ def test_an_option_that_is_no_object(group: str, name: str) -> None:
 
 
 def test_torch_is_not_loaded_to_check_an_option(tmp_path: Path) -> None:
-    """A module that holds a recipe may say ``import torch``, but not use it while it is imported."""
+    """A module that holds a config class may say ``import torch``, but not use it while it is imported."""
     code = """
 import sys
 from fedrun.system.lazy_import import LazyModule, lazy_import

@@ -106,7 +106,7 @@ def test_the_command_line_has_precedence_over_the_scale() -> None:
 def test_scales_that_an_experiment_does_not_have() -> None:
     with pytest.raises(InputError, match=r"^scale=tiny: allowed: full, small, smoke$"):
         jobs({}, GRIDS, [], "tiny", SCALES)
-    with pytest.raises(InputError, match=r"^scale=small: allowed: full, as this is no experiment with scales$"):
+    with pytest.raises(InputError, match=r"^scale=small: allowed: full, because this experiment has no scales$"):
         jobs({}, GRIDS, [], "small")
     assert jobs({"x": 1}, [{}], []) == [["x=1"]]
 

@@ -18,6 +18,12 @@ from fedrun.system.errors import InputError
 
 from ..helpers.forked import Fedrun
 
+JOINING = re.compile(
+    r"(about|above|after|and|as|at|before|below|beside|between|by|during|for|from|if|in|into|of|on|or|over|per|since|than|"
+    r"that|through|to|under|until|when|where|which|whose|with|within|without) "
+)
+"""Prepositions, and other words that would join a comment to its key."""
+
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
@@ -95,7 +101,8 @@ def test_the_last_place_holds(overrides: tuple[str, ...]) -> None:
 
 def test_a_key_is_explained() -> None:
     assert explain_key("local.momentum", Experiment).splitlines() == [
-        "local.momentum: of sgd and nesterov, in [0, 1); restarts in every round, except in centralized and solo",
+        "local.momentum: momentum of sgd and nesterov, in [0, 1); "
+        "restarts in every round, except in centralized and solo",
         "  allowed  a finite number, at least 0 and below 1",
         "  default  0.0",
     ]
@@ -183,6 +190,12 @@ def test_every_key_has_an_explanation(chosen: str) -> None:
                 key = f"{package}{key.removeprefix(alias)}"  # noqa: PLW2901 - the key as its own option has it
         above = any(entry.startswith(f"{key}.") for entry in explained)
         assert above or key in explained or key.replace(".", "/") in groups([conf_dir()]) or key in aliases, key
+
+
+def test_no_explanation_begins_with_a_preposition() -> None:
+    """It is read without its key, as in ``seed of the draw``; not ``of the draw``."""
+    for entry in key_entries([conf_dir()])[0]:
+        assert not JOINING.match(entry.comment), (entry.choice, entry.key, entry.comment)
 
 
 def test_why_in_a_sweep() -> None:

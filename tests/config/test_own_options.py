@@ -1,4 +1,4 @@
-"""Options of a user's own, in a folder laid out like conf/, and halves of a user's own."""
+"""Options of a user's own, in a folder laid out like conf/, and strategies of a user's own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONS = {
     "strategy/strong.yaml": "defaults: [client: strong, server: fedavg]\n",
     "partition/few.yaml": "_target_: fedrun.data.partitions.iid.IID\nclients: 3\nseed: null\n",
     "hparams/digits-strong.yaml": "# @package _global_\nlocal: {lr: 0.05}\n",
-    "strategy/client/elsewhere.yaml": "_target_: no_such_package.Half\n",
+    "strategy/client/elsewhere.yaml": "_target_: no_such_package.Client\n",
 }
 
 
@@ -88,15 +88,18 @@ IN_LIST = r"allowed: a list with lines such as - GROUP: OPTION or - OPTION$"
         (b"- a\n", "contains a list; allowed: lines with KEY: VALUE, and a defaults list$"),
         (b"just text\n", "contains just text; allowed: lines with KEY: VALUE, and a defaults list$"),
         (b"3\n", "contains 3; allowed: lines with KEY: VALUE, and a defaults list$"),
-        (b"defaults: 3\n", f"defaults: 3 is no list; {IN_LIST}"),
-        (b"defaults: [3]\n", f"defaults: 3 is no choice; {IN_LIST}"),
-        (b"defaults:\n  - {client: sgd, server: fedavg}\n", rf"defaults: {{.*}} is no choice; {IN_LIST}"),
+        (b"defaults: 3\n", f"defaults: 3 is not a list; {IN_LIST}"),
+        (b"defaults: [3]\n", f"defaults: 3 is not a choice; {IN_LIST}"),
+        (b"defaults:\n  - {client: sgd, server: fedavg}\n", rf"defaults: {{.*}} is not a choice; {IN_LIST}"),
         (
             b"defaults:\n  - client\n",
             "defaults: client is a group; allowed: - client: OPTION, one of apfl, .*, strong$",
         ),
-        (b"defaults:\n  - habits\n", "defaults: habits is no option; allowed: - GROUP: OPTION, or one of .*, habit, "),
-        (b"defaults:\n  - clients: sgd\n", "defaults: clients is no group; allowed: client, clustering, "),
+        (
+            b"defaults:\n  - habits\n",
+            "defaults: habits is not an option; allowed: - GROUP: OPTION, or one of .*, habit, ",
+        ),
+        (b"defaults:\n  - clients: sgd\n", "defaults: clients is not a group; allowed: client, clustering, "),
     ],
 )
 def test_a_file_of_another_form(own: Path, content: bytes, message: str) -> None:
@@ -111,7 +114,7 @@ def test_a_file_of_another_form(own: Path, content: bytes, message: str) -> None
 def test_a_file_of_another_form_that_a_defaults_list_names(own: Path) -> None:
     (own / "strategy/client/habit.yaml").write_text("defaults: 3\n")
     (own / "strategy/habit.yaml").write_text("defaults: [client: habit, server: fedavg]\n")
-    with pytest.raises(InputError, match=r"/own/strategy/client/habit.yaml: defaults: 3 is no list; "):
+    with pytest.raises(InputError, match=r"/own/strategy/client/habit.yaml: defaults: 3 is not a list; "):
         compose(["strategy=habit"], config_dir=own)
 
 
@@ -257,7 +260,7 @@ MISTAKES = {
         r"^strategy\.client=.*: allowed: strategy/client=OPTION, .*; X does not extend ClientStrategy$",
     ),
 }
-"""What a module of one's own may hold in the place of a recipe X, and what is said then."""
+"""What a module of one's own may hold in the place of a config class X, and what is said then."""
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -300,17 +303,17 @@ class Silent(ClientStrategy):
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize(
-    ("half", "message"),
+    ("client", "message"),
     [
         (Forgetful(), r"\.Forgetful\.finish: returned the states drfit; allowed: the states drift$"),
         (Silent(), r"\.Silent\.finish: returned the uploads model; allowed: the uploads model, norm$"),
     ],
 )
 def test_a_strategy_that_does_not_do_what_it_says(
-    make_experiment, half: ClientStrategy, message: str, executor: str
+    make_experiment, client: ClientStrategy, message: str, executor: str
 ) -> None:
-    """A name missing in a memory would be zero for ever, and the result plausible and wrong."""
-    experiment = make_experiment(strategy=Strategy(client=half, server=FedAvg(weighting="samples")))
+    """A name missing in a client state would be zero for ever, and the result plausible and wrong."""
+    experiment = make_experiment(strategy=Strategy(client=client, server=FedAvg(weighting="samples")))
     experiment = replace(experiment, hardware=replace(experiment.hardware, executor=executor))
     simulation = Simulation(experiment)
     with pytest.raises(InputError, match=message):

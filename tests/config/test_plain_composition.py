@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -23,15 +22,6 @@ ALONE = ("experiment", "hparams")
 """Groups whose options change those of other groups."""
 
 
-def assert_as_hydra(overrides: Sequence[str]) -> None:
-    plain = plain_composition(with_implied(overrides))
-    by_hydra = hydra_config(overrides, None)
-    composed = Composed.of(OmegaConf.masked_copy(by_hydra, [key for key in by_hydra if key != "hydra"]), by_hydra.hydra)
-    assert json.dumps(plain.config) == json.dumps(composed.config)
-    assert plain.choices == composed.choices
-    assert SweeperSettings.of(plain.sweeper) == sweeper_settings(by_hydra.hydra)
-
-
 def mixtures() -> list[list[str]]:
     """Arguments that choose an option in every group at once, so often that every option is chosen."""
     names = {group: options(group) for group in groups([conf_dir()]) if group not in ALONE}
@@ -43,24 +33,13 @@ def mixtures() -> list[list[str]]:
     return [list(arguments) for arguments in zip(*chosen, strict=True)]
 
 
-ALL = [*mixtures(), *([f"experiment={name}"] for name in options("experiment"))]
-FEW = ALL[::9]
-
-
-@pytest.mark.parametrize("overrides", FEW, ids=" ".join)
-def test_options(overrides: list[str]) -> None:
-    assert_as_hydra(overrides)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("overrides", [one for one in ALL if one not in FEW], ids=" ".join)
-def test_every_option(overrides: list[str]) -> None:
-    assert_as_hydra(overrides)
+CHOICES = [*mixtures(), *([f"experiment={name}"] for name in options("experiment"))]
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
+        *(pytest.param(each, marks=[pytest.mark.slow] if index % 9 else []) for index, each in enumerate(CHOICES)),
         ["~hparams", "dataset=femnist", "strategy=fedprox"],
         ["dataset=mnist", "hparams=fedconcat_dir01", "strategy=moon"],
         ["strategy=fedaws", "strategy/server@strategy.server.base=fedyogi", "strategy/client=fedprox"],
@@ -78,8 +57,13 @@ def test_every_option(overrides: list[str]) -> None:
     ],
     ids=" ".join,
 )
-def test_arguments(overrides: list[str]) -> None:
-    assert_as_hydra(overrides)
+def test_compositions(overrides: list[str]) -> None:
+    plain = plain_composition(with_implied(overrides))
+    by_hydra = hydra_config(overrides, None)
+    composed = Composed.of(OmegaConf.masked_copy(by_hydra, [key for key in by_hydra if key != "hydra"]), by_hydra.hydra)
+    assert json.dumps(plain.config) == json.dumps(composed.config)
+    assert plain.choices == composed.choices
+    assert SweeperSettings.of(plain.sweeper) == sweeper_settings(by_hydra.hydra)
 
 
 @pytest.mark.parametrize(

@@ -148,8 +148,8 @@ def test_too_many_unseen_clients(federation, unseen):
 
 
 def test_pooling_leaves_nobody_to_attack(make_experiment):
-    shares = ClientIndices(torch.arange(4), torch.tensor([0, 1, 4]), ("x", "y"))
-    made = Federation(small_images(4, 2), shares, shares, shares, attackers=frozenset({1})).pooled()
+    clients = ClientIndices(torch.arange(4), torch.tensor([0, 1, 4]), ("x", "y"))
+    made = Federation(small_images(4, 2), clients, clients, clients, attackers=frozenset({1})).pooled()
     assert (len(made.train), made.train.name(0), made.attackers) == (1, "all", frozenset())
 
 

@@ -63,7 +63,7 @@ def test_clients_own_and_unseen_tests_are_not_used_either(federation):
 def test_whole_clients(federation):
     made = Validation(share=0.3, of="clients", samples="auto").hold_out(federation, 1)  # 0.3 of 6 is 2, rounded
     assert (len(made.train), len(made.test), made.evaluation_split) == (4, 2, "validation")
-    names = [shares.name(k) for shares in (made.train, made.test) for k in range(len(shares))]
+    names = [clients.name(k) for clients in (made.train, made.test) for k in range(len(clients))]
     assert sorted(names) == [str(k) for k in range(6)]
     again = Validation(share=0.3, of="clients", samples="auto").hold_out(federation, 1)
     assert torch.equal(again.test.samples, made.test.samples)

@@ -32,7 +32,7 @@ from fedrun.system.randomness import address, generator
 from ..conftest import small_images
 from ..helpers.appeal import TESTED, constant, warmup
 from ..helpers.naive_averaging import NaiveClients
-from ..helpers.small_networks import NETWORKS, after, measured, mlp, network_of
+from ..helpers.small_networks import NETWORKS, advanced, measured, mlp, network_of
 from ..helpers.strategies import SOLO
 
 NAN = float("nan")
@@ -146,7 +146,7 @@ def test_a_client_whose_test_texts_predict_nothing_is_untested(make_experiment, 
     state = simulation.initial()
     metrics, results = simulation.test(state), simulation.evaluator(state).clients(state)["clients"]
     tests = simulation.federation.client_test
-    assert results.tests.tolist() == [0, 0, len(tests[2])]
+    assert results.tests.tolist() == [0, 0, 3 * len(tests[2])]  # symbols
     assert metrics["clients/untested"] == 2
     assert metrics["clients/loss_mean"] == pytest.approx(results.loss[2].item())
     assert metrics["clients/token_accuracy_mean"] == results.score[2].item()
@@ -169,7 +169,7 @@ def test_local_tuning(make_experiment, network, lr):
         local={"lr": 0.3, "lr_decay": 0.5},
     )
     simulation = Simulation(replace(made, evaluation=replace(made.evaluation, tuning_steps=3, tuning_lr=lr)))
-    state = after(simulation, 2)
+    state = advanced(simulation, 2)
     metrics, unseen = simulation.test(state), simulation.federation.unseen
     assert unseen is not None
     for name, train, test in (
@@ -209,7 +209,7 @@ def test_tuning_after_the_last_round_of_a_cosine(make_experiment, strategy, roun
     metrics = []
     for lr in (None, rate):
         simulation = Simulation(replace(made, evaluation=replace(made.evaluation, tuning_steps=2, tuning_lr=lr)))
-        metrics.append(simulation.test(after(simulation, rounds))["clients/tuned_loss_mean"])
+        metrics.append(simulation.test(advanced(simulation, rounds))["clients/tuned_loss_mean"])
     assert metrics[0] == metrics[1]
 
 

@@ -2,14 +2,17 @@
 
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from fedrun.data.datasets.base import Scaled
+from fedrun.data.federation import ClientIndices
 from fedrun.data.samples import Samples
+from fedrun.data.tasks.symbols import IGNORED, TokenClassification
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.models.inference import ensemble, evaluate
+from fedrun.models.inference import ensemble, evaluate, total_weights
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("bfloat16", 0.02)])
@@ -42,3 +45,14 @@ def test_each_of_several_models_counts_in_either_precision():
     for precision in ("float32", "bfloat16"):
         found = ensemble(flat, models, samples, torch.arange(3), 2, precision)
         torch.testing.assert_close(found.losses, expected)
+
+
+def test_clients_weigh_as_much_as_their_predicted_symbols():
+    """Two texts with 3 and 1 symbols, one with none, against as many images."""
+    targets = torch.full((3, 4), IGNORED)
+    targets[0, :3] = targets[1, 0] = 0
+    clients = ClientIndices.of([np.array([0, 1]), np.array([2])])
+    texts = Samples(torch.zeros(3, 4), targets, Scaled(1.0), torch.device("cpu"), task=TokenClassification())
+    images = Samples(torch.zeros(3, 4), torch.zeros(3, dtype=torch.int64), Scaled(1.0), torch.device("cpu"))
+    assert total_weights(texts, clients).tolist() == [4, 0]
+    assert total_weights(images, clients).tolist() == [2, 1]

@@ -61,9 +61,9 @@ def test_draws_differ_from_seed_to_seed_and_repeat_with_the_same(make_experiment
 
 @pytest.mark.parametrize("local", [{"epochs": 2}, {"epochs": None, "steps": 5}, {"batch_size": None}])
 def test_both_executors_draw_the_same(make_experiment, local: dict[str, object]) -> None:  # type: ignore[no-untyped-def]
-    recipe = Augmentation(pad=2, crop=0.7, flip=0.5, rotation=20.0, fill=(0.1, 0.2, 0.3))
+    config = Augmentation(pad=2, crop=0.7, flip=0.5, rotation=20.0, fill=(0.1, 0.2, 0.3))
     one, two = (
-        after(make_experiment, colours(recipe), local=local, hardware={"executor": executor})
+        after(make_experiment, colours(config), local=local, hardware={"executor": executor})
         for executor in ("in_process", "vectorized")
     )
     torch.testing.assert_close(one[0], two[0], rtol=1e-5, atol=1e-6)

@@ -9,13 +9,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedrun.config.composed import compose
-from fedrun.config.options import options
 from fedrun.execution.hardware import Hardware
 from fedrun.experiment.experiment import build_experiment
 from fedrun.simulation.simulation import Simulation
 
 from ..helpers.elsewhere import MixedDevicesError, emulated
 from ..helpers.graphs_on_cpu import GraphsOnCpu
+from ..helpers.strategies import FOR_SMALL_MODELS
 
 SETTING = ("rounds=4", "clients_per_round=3", "local.lr=0.05", "local.batch_size=12", "tracking=none")
 FLEXIBLE = (
@@ -30,12 +30,9 @@ FLEXIBLE = (
     "population.test_share=0.3",
     "evaluation.tuning_steps=2",
 )
-OTHER_MODELS = ("fedbn", "fedexlora", "fedit", "fedsalora", "ffalora", "flora")
-"""Strategies for models with normalisation layers or with adapters, which the small model has not."""
-
 RDP = "privacy.accountant=rdp"  # quicker than pld
 
-CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy") if strategy not in OTHER_MODELS} | {
+CASES = {strategy: (f"strategy={strategy}",) for strategy in FOR_SMALL_MODELS} | {
     "fedsgd": ("strategy=fedsgd", "local.batch_size=null"),
     "krum": ("strategy=krum", "clients_per_round=5"),
     "maxfl": ("strategy=maxfl", "appeal.steps=5"),
@@ -108,7 +105,7 @@ def test_vectorized_steps_copy_nothing_to_the_device(there, make_experiment, str
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])
 @pytest.mark.parametrize("chosen", CASES.values(), ids=CASES)
 def test_every_strategy(there, make_experiment, chosen, executor):
-    """Two rounds and what is measured, with the global model on the device and what clients remember on the CPU."""
+    """Two rounds and what is measured, with the global model on the device and the client states on the CPU."""
     made = simulation(make_experiment, [*chosen, f"hardware.executor={executor}"])
     state = made.initial()
     for _ in range(2):

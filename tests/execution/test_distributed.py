@@ -286,7 +286,7 @@ def test_client_states_that_lie_in_files(fedrun: Fedrun, alone: Any, tmp_path: P
 def test_when_one_rank_is_asked_to_stop_all_stop_after_the_round(
     fedrun: Fedrun, alone: Any, tmp_path: Path, asked: int, number: signal.Signals
 ) -> None:
-    """Also what the clients of the other rank remember is in the checkpoint, and nothing was due before."""
+    """Also the client states of the other rank are in the checkpoint, and nothing was due before."""
     command = (*SMALL, RANKS, "strategy=scaffold", "checkpoint_seconds=1000")
     moment = ("fedrun.simulation.simulation:Simulation", "advance", 2, 0)
     ended = fedrun.together(2, *command, folder=tmp_path, kill_at=moment, killed=asked, kill_with=number)

@@ -42,33 +42,16 @@ from ..benchmarks.train_cohort import train_cohort
 from ..conftest import first_executor
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.poisoned_samples import poisoned_experiment
+from ..helpers.small_networks import batch_norm, convolution, logistic, mlp
+from ..helpers.strategies import FOR_ADAPTERS
 
 EXECUTORS = {"in_process": InProcess, "vectorized": Vectorized}
-
-
-def mlp(spec):
-    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU())
-    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
 
 
 def with_adapters(spec):
     network = mlp(spec)
     LoRA(rank=2, alpha=4.0, targets=("1",), dropout=0.0).insert(network.get_submodule("encoder"))
     return network
-
-
-def logistic(spec):
-    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes)))
-
-
-def convolution(spec):
-    encoder = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten())
-    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(16, spec.classes)))
-
-
-def batch_norm(spec):
-    encoder = nn.Sequential(nn.Conv2d(1, 3, 3, bias=False), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten())
-    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(12, spec.classes)))
 
 
 NETWORKS = {"mlp": mlp, "logistic": logistic, "convolution": convolution}
@@ -90,7 +73,7 @@ def strategy(name: str) -> Strategy:
 
 
 def run(experiment: Experiment, executor: str, rounds: int) -> list[tuple[torch.Tensor, dict[str, float]]]:
-    """Model and metrics after each round, times left out; the last model is followed by what clients remember."""
+    """Model and metrics after each round, times left out; the last model is followed by the client states."""
     simulation = Simulation(replace(experiment, hardware=replace(experiment.hardware, executor=executor)))
     state, trace = simulation.initial(), []
     for _ in range(rounds):
@@ -98,12 +81,12 @@ def run(experiment: Experiment, executor: str, rounds: int) -> list[tuple[torch.
         kept = {name: value for name, value in metrics.items() if not name.startswith("time/")}
         kept["client_samples"] = state.totals.client_samples
         kept["params"] = state.totals.params_up + state.totals.params_down
-        memory = [
+        client_states = [
             vector
             for client in sorted(state.client_states.held)
             for vector in state.client_states.held[client].values()
         ]
-        trace.append((torch.cat([state.server.model, *memory]), kept))
+        trace.append((torch.cat([state.server.model, *client_states]), kept))
     return trace
 
 
@@ -140,9 +123,6 @@ def test_both_executors_agree_on_group_norm(make_experiment, precision, toleranc
 
 REFUSED = ("fedala", "fedntd", "fedproto", "moon", "moon_turbosvm", "pfedfda")
 """Strategies whose clients need more than gradients of a loss of logits: the other executor trains them."""
-
-FOR_ADAPTERS = ("fedexlora", "fedit", "fedsalora", "ffalora", "flora")
-"""Strategies that need a model with low-rank adapters."""
 
 HONEST, NOISY, REVERSED = (
     option("attack", name, **({"share": 0.4} if name != "none" else {})) for name in ("none", "gaussian", "sign_flip")
@@ -253,9 +233,9 @@ class RoundResult:
         self.client_states = state.client_states
 
     def __call__(self, cohort) -> CohortUpdate:
-        return self.with_memory(cohort)[0]
+        return self.with_client_states(cohort)[0]
 
-    def with_memory(self, cohort) -> tuple[CohortUpdate, ClientStates]:
+    def with_client_states(self, cohort) -> tuple[CohortUpdate, ClientStates]:
         task = CohortJob(torch.tensor(list(cohort)), 0, self.received, self.client_states)
         return train_cohort(self.executor, self.server, self.state, task)
 
@@ -311,13 +291,13 @@ def test_what_the_server_learns(make_experiment, executor):
 @pytest.mark.parametrize("name", ["fedavg", "scaffold"])
 def test_the_order_of_the_cohort_does_not_matter(make_experiment, executor, name):
     run_cohort = work(make_experiment(network=mlp, strategy=strategy(name)), executor)
-    one, memory = run_cohort.with_memory([5, 1, 4, 0])
-    two, other = run_cohort.with_memory([0, 1, 4, 5])
+    one, client_states = run_cohort.with_client_states([5, 1, 4, 0])
+    two, other = run_cohort.with_client_states([0, 1, 4, 5])
     for sent in one.mean:
         torch.testing.assert_close(one.mean[sent], two.mean[sent], rtol=1e-6, atol=1e-7)
-    assert set(memory.held) == set(other.held) == ({0, 1, 4, 5} if name == "scaffold" else set())
-    for client in memory.held:
-        torch.testing.assert_close(memory.held[client]["control"], other.held[client]["control"], rtol=1e-6, atol=1e-6)
+    assert set(client_states.held) == set(other.held) == ({0, 1, 4, 5} if name == "scaffold" else set())
+    for client, vectors in client_states.held.items():
+        torch.testing.assert_close(vectors["control"], other.held[client]["control"], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["fedproto", "pfedfda"])
@@ -380,9 +360,9 @@ def test_both_executors_drop_the_same_units(make_experiment, name, caplog):
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc", "fednova", "qffl"])
 def test_what_clients_are_given_is_left_alone(make_experiment, executor, name):
-    """The broadcast, and what they remember of an earlier round."""
+    """The broadcast, and the client states of an earlier round."""
     first = work(make_experiment(network=mlp, strategy=strategy(name)), executor)
-    _, first.client_states = first.with_memory([0, 1, 2])
+    _, first.client_states = first.with_client_states([0, 1, 2])
     given = [first.received, *first.client_states.held.values()]
     before = [{key: vector.clone() for key, vector in vectors.items()} for vectors in given]
     first([2, 1, 3])
@@ -487,13 +467,13 @@ def test_a_head_for_another_number_of_classes_is_refused(make_experiment):
 def test_a_client_that_diverges_is_left_out_and_named(make_experiment, executor, name):
     experiment = poisoned_experiment(make_experiment, 2, network=mlp, strategy=strategy(name), local={"epochs": 2})
     run_cohort = work(experiment, executor)
-    update, memory = run_cohort.with_memory([3, 2, 0, 1])
+    update, client_states = run_cohort.with_client_states([3, 2, 0, 1])
     assert update.excluded == (2,)
     assert update.clients.tolist() == [3, 0, 1]
     assert update.samples.tolist() == [16, 4, 8]
     assert update.steps.tolist() == [8, 2, 4]
     assert dict(update.processed[:, :2].tolist())[2] == 2 * 12  # it did the work
-    assert set(memory.held) == ({0, 1, 3} if name == "scaffold" else set())
+    assert set(client_states.held) == ({0, 1, 3} if name == "scaffold" else set())
     without = run_cohort([3, 0, 1])
     for sent in without.mean:
         torch.testing.assert_close(update.mean[sent], without.mean[sent], rtol=1e-6, atol=1e-7)
@@ -590,7 +570,7 @@ def test_parameters_are_repaired_after_every_step(make_experiment, executor, net
     assert largest > 1  # not repaired once and for all in the end
 
 
-def test_a_memory_is_a_value():
+def test_client_states_are_a_value():
     empty = ClientStates({"control": 2})
     one = empty.updated({3: {"control": torch.ones(2)}})
     assert empty.of(3, torch.device("cpu"))["control"].tolist() == [0, 0]
@@ -654,16 +634,16 @@ class Watched(ClientStrategy):
 
 
 def test_one_clients_vectors_do_not_outlive_its_visit(make_experiment):
-    half = Watched()
+    client = Watched()
     experiment = make_experiment(
         network=mlp,
-        strategy=replace(strategy("fedavg"), client=half),
+        strategy=replace(strategy("fedavg"), client=client),
         clients_per_round=4,
         hardware={"executor": "in_process"},
     )
     simulation = Simulation(experiment)
     simulation.advance(simulation.initial())
-    assert half.held == [0, 0, 0, 0] and len(half.vectors) == 8
+    assert client.held == [0, 0, 0, 0] and len(client.vectors) == 8
 
 
 def test_the_options_of_conf_fit_together():

@@ -13,6 +13,7 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.simulation.simulation import Simulation
 
 from ..conftest import first_executor
+from ..helpers.small_networks import logistic
 
 
 def deep():
@@ -93,10 +94,6 @@ def test_a_layer_with_hooks_is_left_to_vmap():
 @pytest.mark.parametrize(("room", "together"), [(2**30, 128), (8 * 4 * 51 * 3, 3), (1, 1)])
 def test_groups_are_as_large_as_memory_allows(make_experiment, monkeypatch, room, together):
     """A model of 51 numbers (16 x 3 weights, 3 biases): eight vectors of it are 1 632 bytes."""
-
-    def logistic(spec):
-        return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes)))
-
     monkeypatch.setattr(vectorized, "CPU_BYTES", room)
     simulation = Simulation(make_experiment(network=logistic, hardware={"executor": "vectorized"}))
     assert first_executor(simulation).group_size() == together

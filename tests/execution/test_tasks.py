@@ -26,18 +26,9 @@ from fedrun.strategies.clustering.base import ClusteringRound, Measure
 from fedrun.strategies.vectors import MODEL
 
 from ..conftest import SIZES, MakeExperiment, first_executor, small_images
+from ..helpers.small_networks import convolution, mlp
 
 LENGTH, VOCABULARY = 5, 4
-
-
-def perceptron(spec: Spec) -> nn.Sequential:
-    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU())
-    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
-
-
-def convolution(spec: Spec) -> nn.Sequential:
-    encoder = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten())
-    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(16, spec.classes)))
 
 
 def symbol_by_symbol(spec: Spec) -> nn.Sequential:
@@ -62,9 +53,9 @@ def texts(task: Task, outputs: int) -> Dataset:
 
 
 CASES: dict[str, tuple[Callable[[Task, int], Dataset], Task, int, Callable[[Spec], nn.Sequential]]] = {
-    "regression": (images, Regression(mean=(1.0, 1.0), std=(0.5, 2.0)), 2, perceptron),
+    "regression": (images, Regression(mean=(1.0, 1.0), std=(0.5, 2.0)), 2, mlp),
     "regression, convolution": (images, Regression(), 1, convolution),
-    "multi-label": (images, MultiLabel(), 3, perceptron),
+    "multi-label": (images, MultiLabel(), 3, mlp),
     "multi-label, convolution": (images, MultiLabel(), 3, convolution),
     "language": (texts, LanguageModelling(), VOCABULARY, symbol_by_symbol),
 }

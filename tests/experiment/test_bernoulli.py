@@ -56,7 +56,7 @@ def test_everyone_takes_part_with_probability_one() -> None:
 def test_fedumfs_idle_clients_train_for_the_next_draw(
     make_experiment: Callable[..., Experiment], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After every round those remember a displacement who were idle in it and take part in the next."""
+    """After every round those hold a displacement who were idle in it and take part in the next."""
     strategy = Strategy(client=SGD, server=option("strategy/server", "fedumf", alpha=1.0))
     simulation = Simulation(
         make_experiment(network=mlp, strategy=strategy, clients_per_round=3, rounds=6, participation=BERNOULLI)

@@ -1,4 +1,4 @@
-"""A server half of one's own with a defect."""
+"""A server strategy of one's own with a defect."""
 
 from __future__ import annotations
 

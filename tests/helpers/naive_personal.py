@@ -172,7 +172,7 @@ class NaiveFedALA(NaiveOwnModels):
         return mixed
 
     def tested(self, client: int) -> torch.nn.Module:
-        """The start of the client's next round, as if it were selected; nothing of that is remembered."""
+        """The start of the client's next round, as if it were selected; the client state stays as it is."""
         if client not in self.models:
             return self.network
         weights, passes, index = dict(self.weights), copy.deepcopy(self.passes), self.index

@@ -192,7 +192,7 @@ class NaiveFedDC(NaiveFedDyn):
         self.gradients = {client: zeros(self.network) for client in self.drifts}
 
     def penalty(self, client: int) -> Callable[[Tensors], torch.Tensor]:
-        """What is added to a client's loss, given the broadcast model and what the client remembers."""
+        """What is added to a client's loss, given the broadcast model and the client state."""
         w, omega = parameters(self.network), self.omega(client)
         h, g, mean = self.drifts[client], self.gradients[client], self.gradient
 

@@ -20,9 +20,20 @@ def mlp(spec):
 
 
 def batch_norm(spec):
+    """27 weights, 6 of BatchNorm, 36 + 3 of the head: 72 parameters, and 6 buffers."""
     # no bias below BatchNorm: its gradient would be a rounding error, which Adam makes a step of
     encoder = nn.Sequential(nn.Conv2d(1, 3, 3, bias=False), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten())
     return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(12, spec.classes)))
+
+
+def logistic(spec):
+    """16 x 3 weights and 3 biases: 51 parameters."""
+    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes)))
+
+
+def convolution(spec):
+    encoder = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(16, spec.classes)))
 
 
 NETWORKS = {"mlp": mlp, "batch_norm": batch_norm}
@@ -33,8 +44,8 @@ COHORT = 4
 
 def data_of(simulation: Simulation) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Every client's encoded samples and labels."""
-    dataset, shares = simulation.dataset, simulation.federation.train
-    return [(dataset.inputs[shares[k]].float() / 255, dataset.targets[shares[k]]) for k in range(len(shares))]
+    dataset, clients = simulation.dataset, simulation.federation.train
+    return [(dataset.inputs[clients[k]].float() / 255, dataset.targets[clients[k]]) for k in range(len(clients))]
 
 
 def network_of(simulation: Simulation, build) -> nn.Module:
@@ -62,11 +73,7 @@ def assert_equal_after(
 
 
 def final_model(experiment, rounds: int) -> torch.Tensor:
-    simulation = Simulation(experiment)
-    state = simulation.initial()
-    for _ in range(rounds):
-        state, _ = simulation.advance(state)
-    return state.server.model
+    return advanced(Simulation(experiment), rounds).server.model
 
 
 def measured(network, simulation, own) -> tuple[float, float]:
@@ -78,7 +85,8 @@ def measured(network, simulation, own) -> tuple[float, float]:
     return torch.nn.functional.cross_entropy(logits, labels).item(), accuracy
 
 
-def after(simulation: Simulation, rounds: int) -> State:
+def advanced(simulation: Simulation, rounds: int = 1) -> State:
+    """The state after some rounds."""
     state = simulation.initial()
     for _ in range(rounds):
         state, _ = simulation.advance(state)

@@ -5,18 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedrun.config.build import option
+from fedrun.config.options import options
 from fedrun.experiment.strategy import Strategy
+from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.fedaws import FedAwS
 from fedrun.strategies.turbosvm import TurboSVM
 
 from .quadratic_clients import FEDAVG
 
+FOR_ADAPTERS = ("fedexlora", "fedit", "fedsalora", "ffalora", "flora")
+"""Strategies that need a model with low-rank adapters."""
+
+FOR_SMALL_MODELS = [name for name in options("strategy") if name not in ("fedbn", *FOR_ADAPTERS)]
+"""Strategies that need neither normalisation layers nor low-rank adapters."""
+
 SOLO = Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo"))
 
 
+def client(name: str, **settings: object) -> ClientStrategy:
+    return option("strategy/client", name, **settings)
+
+
 def maxfl(tuning_steps: int = 0, lr: float = 1.0, eps: float = 1e-8) -> Strategy:
-    client = option("strategy/client", "maxfl", tuning_steps=tuning_steps)
-    return Strategy(client=client, server=option("strategy/server", "maxfl", lr=lr, eps=eps))
+    server = option("strategy/server", "maxfl", lr=lr, eps=eps)
+    return Strategy(client=client("maxfl", tuning_steps=tuning_steps), server=server)
 
 
 def mwfed(gamma: float = 0.5, growth: str = "threshold") -> Strategy:

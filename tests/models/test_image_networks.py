@@ -107,8 +107,8 @@ def test_they_equal_their_layer_tables(same_network):
 
 
 def test_parallel_encoders_are_networks_of_their_own_below_one_head():
-    recipe = NiidSimpleCNN(encoders=5, projection=None)
-    layout = layout_of(recipe.build(CIFAR10))
+    config = NiidSimpleCNN(encoders=5, projection=None)
+    layout = layout_of(config.build(CIFAR10))
     assert layout.trainable == layout.size == 5 * 61_156 + 4_210 == 309_990
     assert layout.embedding == 5 * 84
     torch.manual_seed(0)
@@ -128,16 +128,16 @@ def test_parallel_encoders_are_networks_of_their_own_below_one_head():
 
 def test_moons_projection_head_is_part_of_the_encoder():
     """84 to 84, ReLU, 84 to 256, below a head of 256 to 10."""
-    recipe = NiidSimpleCNN(encoders=1, projection=256)
-    assert count(recipe.build(CIFAR10)) == 61_156 + (84 * 84 + 84) + (84 * 256 + 256) + (256 * 10 + 10)
-    assert layout_of(recipe.build(CIFAR10)).embedding == 256
+    config = NiidSimpleCNN(encoders=1, projection=256)
+    assert count(config.build(CIFAR10)) == 61_156 + (84 * 84 + 84) + (84 * 256 + 256) + (256 * 10 + 10)
+    assert layout_of(config.build(CIFAR10)).embedding == 256
 
     def layers() -> nn.Sequential:
         encoder = lenet(6, 16, 400, 120, 84)[:-1]
         projection = (nn.Linear(84, 84), nn.ReLU(), nn.Linear(84, 256))
         return nn.Sequential(*encoder, *projection, nn.Linear(256, 10))
 
-    network, plain = recipe.build(CIFAR10), layers()
+    network, plain = config.build(CIFAR10), layers()
     plain.load_state_dict(dict(zip(plain.state_dict(), network.state_dict().values(), strict=True)))
     images = torch.rand(2, 3, 32, 32)
     torch.testing.assert_close(network(images), plain(images))
@@ -166,30 +166,30 @@ def test_niid_vgg9_drops_where_the_code_does():
 
 
 @pytest.mark.parametrize(
-    ("recipe", "least"), [(NiidSimpleCNN(encoders=1, projection=None), 16), (FeddcCifarCNN(), 16), (NiidVGG9(), 8)]
+    ("config", "least"), [(NiidSimpleCNN(encoders=1, projection=None), 16), (FeddcCifarCNN(), 16), (NiidVGG9(), 8)]
 )
-def test_the_smallest_images_work_and_smaller_ones_are_refused(recipe, least):
+def test_the_smallest_images_work_and_smaller_ones_are_refused(config, least):
     smallest = Spec((2, least, least), 3)
-    recipe.check(smallest)
-    assert recipe.build(smallest)(torch.rand(2, 2, least, least)).shape == (2, 3)
+    config.check(smallest)
+    assert config.build(smallest)(torch.rand(2, 2, least, least)).shape == (2, 3)
     shape = f"2x{least}x{least - 1}"
     with pytest.raises(InputError, match=f"reads images of at least {least}x{least} pixels, .* samples are {shape}$"):
-        recipe.check(Spec((2, least, least - 1), 3))
+        config.check(Spec((2, least, least - 1), 3))
     for other, found in ((Spec((200,), 2), "200"), (Spec((80,), 80, 80), "80 symbols")):
         with pytest.raises(InputError, match=f"but the dataset's samples are {found}$"):
-            recipe.check(other)
+            config.check(other)
 
 
 @pytest.mark.parametrize(
-    ("recipe", "name", "wanted"),
+    ("config", "name", "wanted"),
     [
         (LeafFemnistCNN(embedding_dim=8), "leaf_femnist_cnn", "1x28x28"),
         (MnistCNN(embedding_dim=8), "mnist_cnn", "1x28x28"),
         (LeafCelebaCNN(), "leaf_celeba_cnn", "3x84x84"),
     ],
 )
-def test_other_shapes_are_refused(recipe, name, wanted):
+def test_other_shapes_are_refused(config, name, wanted):
     with pytest.raises(InputError, match=f"model={name} reads inputs of shape {wanted}, .* samples are 3x32x32$"):
-        recipe.check(Spec((3, 32, 32), 10))
+        config.check(Spec((3, 32, 32), 10))
     with pytest.raises(InputError, match="samples are 80 symbols$"):
-        recipe.check(Spec((80,), 80, 80))
+        config.check(Spec((80,), 80, 80))

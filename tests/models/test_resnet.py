@@ -61,25 +61,25 @@ def test_the_new_first_layer_has_kaimings_spread():
 
 def test_as_one_vector_a_single_small_sample_trains():
     spec = Spec((3, 9, 9), 4)
-    recipe = ResNet(depth=18, stem="3x3", norm="batch")
-    recipe.check(spec)
-    flat = FlatNetwork(recipe.build(spec))
+    config = ResNet(depth=18, stem="3x3", norm="batch")
+    config.check(spec)
+    flat = FlatNetwork(config.build(spec))
     gradient = flat.backward(flat.network.train()(torch.rand(1, 3, 9, 9)).square().sum())
     assert gradient.isfinite().all()
 
 
 @pytest.mark.parametrize(
-    ("recipe", "least"),
+    ("config", "least"),
     [
         (ResNet(depth=50, stem="3x3", norm="batch"), 9),
         (ResNet(depth=18, stem="7x7", norm="batch"), 33),
         (ResNet(depth=18, stem="7x7", norm="group"), 1),
     ],
 )
-def test_too_small_images_are_refused(recipe, least):
-    recipe.check(Spec((3, least, least), 10))
-    message = f"model=resnet{recipe.depth}_cifar reads images of at least {least}x{least} pixels"
+def test_too_small_images_are_refused(config, least):
+    config.check(Spec((3, least, least), 10))
+    message = f"model=resnet{config.depth}_cifar reads images of at least {least}x{least} pixels"
     with pytest.raises(InputError, match=message):
-        recipe.check(Spec((3, least - 1, least), 10))
+        config.check(Spec((3, least - 1, least), 10))
     with pytest.raises(InputError, match=message):
-        recipe.check(Spec((200,), 10))
+        config.check(Spec((200,), 10))

@@ -1,7 +1,7 @@
 import json
 
 from fedrun.report.runs import find
-from fedrun.report.settings import differing, identity, leaves, settings, written
+from fedrun.report.settings import comparable_text, differing, leaves, settings, written
 
 from ..helpers.run_folders import CONFIG, rows
 
@@ -113,7 +113,7 @@ def test_one_client_is_not_all_clients(folders):
     found, _ = grouped(folders)
     assert [setting.name for setting in found] == ["clients_per_round=1", "clients_per_round=1.0"]
     key = "clients_per_round"
-    assert identity({key: 1}) != identity({key: 1.0}) != identity({key: "1.0"})
+    assert comparable_text({key: 1}) != comparable_text({key: 1.0}) != comparable_text({key: "1.0"})
 
 
 def test_numbers_are_the_same_however_they_are_written(folders):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import replace
 from functools import cache
 
@@ -20,18 +19,9 @@ from fedrun.models.inference import evaluate, per_holder
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
+from ..helpers.small_networks import advanced, batch_norm, logistic
+
 SIZES = (3, 12, 8, 5, 20, 12)
-
-
-def logistic(spec):
-    """16 x 3 weights and 3 biases: 51 parameters."""
-    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes)))
-
-
-def batch_norm(spec):
-    """27 weights, 6 of BatchNorm, 36 + 3 of the head: 72 parameters, and 6 buffers."""
-    encoder = nn.Sequential(nn.Conv2d(1, 3, 3, bias=False), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten())
-    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(12, spec.classes)))
 
 
 @cache
@@ -41,12 +31,12 @@ def strategy(name: str) -> Strategy:
 
 def tensors(state: State) -> list[torch.Tensor]:
     """Everything a state holds."""
-    memory = [
+    client_states = [
         state.client_states.held[client][name]
         for client in sorted(state.client_states.held)
         for name in state.client_states.lengths
     ]
-    return [state.server.model, *(state.server.slots[name] for name in sorted(state.server.slots)), *memory]
+    return [state.server.model, *(state.server.slots[name] for name in sorted(state.server.slots)), *client_states]
 
 
 def same(state: State, other: State) -> bool:
@@ -56,13 +46,6 @@ def same(state: State, other: State) -> bool:
 
 def without_times(metrics: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not name.startswith("time/")}
-
-
-def advanced(simulation: Simulation, rounds: int) -> State:
-    state = simulation.initial()
-    for _ in range(rounds):
-        state, _ = simulation.advance(state)
-    return state
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])
@@ -151,6 +134,12 @@ def test_a_cohort_larger_than_the_federation_is_refused(make_experiment):
 
 P = 51
 """Parameters of the logistic regression."""
+
+
+def test_clients_of_feddisco_report_their_labels_once(make_experiment):
+    """Six clients, three classes, before the first round."""
+    state = Simulation(make_experiment(network=logistic, strategy=strategy("feddisco"))).initial()
+    assert (state.totals.params_up, state.totals.bytes_up) == (6 * 3, 4 * 6 * 3)
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])
@@ -250,9 +239,9 @@ def test_evaluation_does_not_depend_on_its_batches_and_moves_nothing(make_experi
 
 def test_results_per_holder(make_experiment):
     simulation = Simulation(make_experiment(network=logistic))
-    shares = ClientIndices(torch.tensor([5, 6, 7, 50, 8]), torch.tensor([0, 3, 3, 5]))  # the second holds nothing
-    results = simulation.evaluator(simulation.initial()).results(simulation.initial(), shares.samples)
-    losses, accuracies = per_holder(results, shares)
+    clients = ClientIndices(torch.tensor([5, 6, 7, 50, 8]), torch.tensor([0, 3, 3, 5]))  # the second holds nothing
+    results = simulation.evaluator(simulation.initial()).results(simulation.initial(), clients.samples)
+    losses, accuracies = per_holder(results, clients)
     assert losses[0].item() == pytest.approx(results.losses[:3].mean().item())
     assert losses[2].item() == pytest.approx(results.losses[3:].mean().item())
     hits = (results.predictions == results.targets).double()

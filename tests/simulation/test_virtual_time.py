@@ -11,7 +11,6 @@ import pytest
 from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.config.config_class import config_class
-from fedrun.config.options import options
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.participation.base import Participation, select
@@ -24,6 +23,7 @@ from fedrun.simulation.simulation import Simulation
 from ..conftest import SIZES
 from ..helpers.interrupted_runs import Interrupts
 from ..helpers.small_networks import mlp
+from ..helpers.strategies import FOR_SMALL_MODELS
 from ..strategies.test_lora import A, B, layered
 
 SETTING = (
@@ -146,11 +146,7 @@ def build(name: str, *overrides: str):
     return build_experiment(compose([*SETTING, f"strategy={name}", *overrides]))
 
 
-UNFIT = ("fedbn", "fedexlora", "fedit", "fedsalora", "ffalora", "flora")
-"""The small model has neither normalisation layers nor low-rank adapters."""
-
-
-@pytest.mark.parametrize("name", [name for name in options("strategy") if name not in UNFIT])
+@pytest.mark.parametrize("name", FOR_SMALL_MODELS)
 def test_every_participant_is_timed_once(name: str) -> None:
     """Of every strategy, also where a client trains for several models."""
     needs = {"fedsgd": ("local.batch_size=null",), "krum": ("clients_per_round=5",)}

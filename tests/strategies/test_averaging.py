@@ -61,18 +61,18 @@ def test_fedavg_weighs_by_samples():
 
 
 def test_fedproxs_gradient_has_the_factor_one_half():
-    half = option("strategy/client", "fedprox", mu=0.5)
+    fedprox = option("strategy/client", "fedprox", mu=0.5)
     received = {MODEL: torch.tensor([1.0])}
     y = torch.tensor([2.0])
     gradient = 1.0 * (y - 4.0)
-    half.linear_correction(half.constants(received, {}, info_of((1,), 0, 1, 0.1))).add_to(gradient, y)
+    fedprox.linear_correction(fedprox.constants(received, {}, info_of((1,), 0, 1, 0.1))).add_to(gradient, y)
     assert (y - 0.1 * gradient).item() == pytest.approx(2.15, abs=1e-6)  # without the 1/2 in the loss it would be 2.10
 
 
 def test_fedprox_spares_the_buffers():
-    half = option("strategy/client", "fedprox", mu=0.5)
+    fedprox = option("strategy/client", "fedprox", mu=0.5)
     info = replace(info_of((1,), 0, 1, 0.1), layout=replace(ONE, trainable=3, size=5))
-    assert half.constants({MODEL: torch.arange(5.0)}, {}, info)["anchor"].tolist() == [0, 1, 2]
+    assert fedprox.constants({MODEL: torch.arange(5.0)}, {}, info)["anchor"].tolist() == [0, 1, 2]
 
 
 def test_scaffold_after_two_rounds():

@@ -175,13 +175,13 @@ def test_fesem(make_experiment, executor):
 def test_scaffold_within_clusters_follows_each_clusters_clients(make_experiment):
     """With fixed clusters, a cluster is a federation of its own: its control variate is the mean of its clients'."""
     clustering = option("strategy/clustering", "label_distributions", clusters=2)
-    halves = (
+    overrides = (
         "strategy=fedconcat",
         "strategy/post_training=none",
         "strategy/client=scaffold",
         "strategy/server=scaffold",
     )
-    strategy = replace(build_experiment(compose(halves).config).strategy, clustering=clustering)
+    strategy = replace(build_experiment(compose(overrides).config).strategy, clustering=clustering)
     simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=COHORT))
     state = simulation.initial()
     for _ in range(3):

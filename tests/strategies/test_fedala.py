@@ -21,7 +21,7 @@ from ..helpers.small_networks import COHORT, assert_equal_after, data_of, mlp, n
 
 def adapted(weight_lr: float, samples: int, adapted: float, losses=lambda count: 0.0, is_new: bool = False):
     """The constants of a client with v = 2 and the loss (y - 1.6)^2 / 2 that receives x = 1; batches of 1 sample."""
-    half = option("strategy/client", "fedala", tensors=1, sample_share=1.0, weight_lr=weight_lr)
+    fedala = option("strategy/client", "fedala", tensors=1, sample_share=1.0, weight_lr=weight_lr)
     calls = []
 
     def gradient(model: torch.Tensor, positions: torch.Tensor) -> tuple[float, torch.Tensor]:
@@ -31,7 +31,7 @@ def adapted(weight_lr: float, samples: int, adapted: float, losses=lambda count:
     info = info_of((samples,), 0, 1, 0.1, batch_size=1)
     info = replace(info, batch_gradient=gradient, is_new=torch.tensor([is_new]))
     state = {"local": torch.tensor([2.0]), "weights": torch.ones(1), "adapted": torch.tensor([adapted])}
-    return half, half.constants({MODEL: torch.tensor([1.0])}, state, info), calls
+    return fedala, fedala.constants({MODEL: torch.tensor([1.0])}, state, info), calls
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_learned_weights(weight_lr, batches, weight, start):
 
 def test_a_client_is_evaluated_where_its_next_round_would_start():
     """v = 2, x = 1 and W = 0.7 from the last round: W becomes 0.7 - 0.5 (1.3 - 1.6) (1 - 2) = 0.55, θ = 1.45."""
-    half = option("strategy/client", "fedala", tensors=1, sample_share=1.0, weight_lr=0.5)
+    fedala = option("strategy/client", "fedala", tensors=1, sample_share=1.0, weight_lr=0.5)
     info = replace(info_of((1,), 0, 1, 0.1), batch_gradient=lambda model, positions: (0.0, model - 1.6))
     state = {"local": torch.tensor([2.0]), "weights": torch.tensor([0.7]), "adapted": torch.ones(1)}
-    assert half.own_model({MODEL: torch.tensor([1.0])}, state, info).item() == pytest.approx(1.45)
+    assert fedala.own_model({MODEL: torch.tensor([1.0])}, state, info).item() == pytest.approx(1.45)
     assert state["weights"].item() == pytest.approx(0.7)
 
 
@@ -70,11 +70,11 @@ def test_a_new_client_starts_at_the_global_model():
 
 @pytest.mark.parametrize("tensors", [2, 3])
 def test_networks(make_experiment, default_experiment, tensors):
-    half = option("strategy/client", "fedala", tensors=tensors, sample_share=0.7, weight_lr=5.0)
+    fedala = option("strategy/client", "fedala", tensors=tensors, sample_share=0.7, weight_lr=5.0)
     experiment = make_experiment(
         network=mlp,
         local={"epochs": 3},
-        strategy=Strategy(client=half, server=FEDAVG),
+        strategy=Strategy(client=fedala, server=FEDAVG),
         clients_per_round=COHORT,
         population=replace(default_experiment.population, test_share=0.4),
     )

@@ -67,7 +67,7 @@ def test_the_encoder_is_the_bases(make_experiment):
 
 
 def test_it_leaves_everything_else_to_its_base():
-    """Whatever a server half may say of itself is said by the base, but for what a head refinement is about."""
+    """Whatever a server strategy may say of itself is said by the base, but for what a head refinement is about."""
     own = {"init", "aggregate", "check", "needs_classes"}
     hooks = {name for name in vars(ServerStrategy) if not name.startswith("_")} - own
     assert {"needs", "idle_training", "steps", "weights", "sends"} <= hooks

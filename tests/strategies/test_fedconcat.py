@@ -31,7 +31,7 @@ from ..conftest import first_executor, small_images
 from ..helpers.fedconcat_models import fedconcat, logits
 from ..helpers.interrupted_runs import Interrupts, rows
 from ..helpers.naive_averaging import NaiveClients, weighted_mean
-from ..helpers.small_networks import NETWORKS, after, data_of, mlp, network_of
+from ..helpers.small_networks import NETWORKS, advanced, data_of, mlp, network_of
 from ..helpers.strategies import turbosvm
 
 # --- limits ----------------------------------------------------------------------------------------------------------
@@ -41,8 +41,8 @@ from ..helpers.strategies import turbosvm
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])
 def test_one_cluster_is_fedavg(make_experiment, network, executor):
     experiment = make_experiment(network=NETWORKS[network], clients_per_round=4, hardware={"executor": executor})
-    expected = after(Simulation(experiment), 3)
-    state = after(Simulation(replace(experiment, strategy=fedconcat(clusters=1))), 3)
+    expected = advanced(Simulation(experiment), 3)
+    state = advanced(Simulation(replace(experiment, strategy=fedconcat(clusters=1))), 3)
     assert len(state.models) == 1
     assert torch.equal(state.server.model, expected.server.model)
     reported = 6 * 3  # label distributions
@@ -55,7 +55,7 @@ def test_one_cluster_is_fedavg(make_experiment, network, executor):
 def test_one_inferred_cluster_is_fedavg(make_experiment, clustering, executor):
     experiment = make_experiment(network=mlp, clients_per_round=6, hardware={"executor": executor})
     strategy = fedconcat(clustering, clusters=1)
-    states = [after(Simulation(replace(experiment, strategy=one)), 3) for one in (experiment.strategy, strategy)]
+    states = [advanced(Simulation(replace(experiment, strategy=one)), 3) for one in (experiment.strategy, strategy)]
     assert torch.equal(states[0].server.model, states[1].server.model)
     assert states[0].totals == states[1].totals
 
@@ -64,8 +64,8 @@ def test_one_inferred_cluster_is_fedavg(make_experiment, clustering, executor):
 def test_a_cluster_of_one_is_its_client_alone(make_experiment, clustering):
     experiment = make_experiment(network=mlp, clients_per_round=6)
     solo = build_experiment(compose(["strategy=solo"]).config).strategy
-    alone = after(Simulation(replace(experiment, strategy=solo)), 3)
-    state = after(Simulation(replace(experiment, strategy=fedconcat(clustering, clusters=6))), 3)
+    alone = advanced(Simulation(replace(experiment, strategy=solo)), 3)
+    state = advanced(Simulation(replace(experiment, strategy=fedconcat(clustering, clusters=6))), 3)
     clusters = state.membership.argmax(1).tolist()
     assert sorted(clusters) == list(range(6))
     for client, cluster in enumerate(clusters):
@@ -101,11 +101,11 @@ def test_progress_is_out_of_those_who_take_part(make_experiment):
     assert [(len(each) > 0, each[-1]) for each in told] == [(True, (6, 6)), (True, (2, 2)), (True, (6, 6))]
 
 
-def test_what_clients_remember_of_the_round_that_infers(make_experiment):
-    halves = {half: option(f"strategy/{half}", "scaffold") for half in ("client", "server")}
-    strategy = replace(fedconcat("random_inputs", clusters=3), **halves)
+def test_client_states_after_the_round_that_infers(make_experiment):
+    scaffold = {group: option(f"strategy/{group}", "scaffold") for group in ("client", "server")}
+    strategy = replace(fedconcat("random_inputs", clusters=3), **scaffold)
     experiment = make_experiment(network=mlp, strategy=strategy, clients_per_round=6)
-    state = after(simulation := Simulation(experiment), 1)
+    state = advanced(simulation := Simulation(experiment), 1)
     clusters = state.membership.argmax(1)
     for cluster in range(3):  # a cluster's control variate is the mean of its clients'
         own = [
@@ -117,12 +117,12 @@ def test_what_clients_remember_of_the_round_that_infers(make_experiment):
     assert len(simulation.initial().client_states.held) == 0
 
 
-def test_clients_of_the_last_stage_remember_nothing(make_experiment):
-    """Not even zeros under the names that the first stage's client half has."""
+def test_clients_of_the_last_stage_have_no_client_state(make_experiment):
+    """Not even zeros under the names that the first stage's client strategy has."""
     strategy = replace(fedconcat("random_inputs", rounds=2, clusters=3), client=option("strategy/client", "moon"))
     experiment = make_experiment(network=mlp, strategy=strategy, clients_per_round=6, rounds=4)
     simulation = Simulation(experiment)
-    names = [tuple(after(simulation, rounds).client_states.lengths) for rounds in (1, 4)]
+    names = [tuple(advanced(simulation, rounds).client_states.lengths) for rounds in (1, 4)]
     assert names == [("previous",), ()]
 
 
@@ -254,14 +254,14 @@ def test_encoders_in_training_mode_are_served_in_process(make_experiment, caplog
     simulation = Simulation(
         make_experiment(network=mlp, strategy=strategy, rounds=2, hardware={"executor": "vectorized"})
     )
-    after(simulation, 2)
+    advanced(simulation, 2)
     assert "executor=vectorized does not support a model with OutsideEncoder layers" in caplog.text
 
 
 def test_at_most_three_steps_and_the_plain_mean(make_experiment):
     # batches of 4: clients with 3, 12, 8, 5, 20, 12 samples make 1, 3, 2, 2, 3, 3 steps on 3, 12, 8, 5, 12, 12 samples
     experiment = make_experiment(network=mlp, strategy=fedconcat(rounds=1, clusters=2), clients_per_round=6, rounds=2)
-    before = after(simulation := Simulation(experiment), 1)
+    before = advanced(simulation := Simulation(experiment), 1)
     state, _ = simulation.advance(before)
     assert state.totals.client_samples - before.totals.client_samples == 52
     server = simulation.phase(state).server
@@ -275,7 +275,7 @@ def test_at_most_three_steps_and_the_plain_mean(make_experiment):
 def test_logits_are_the_sum_of_the_clusters(make_experiment, tmp_path):
     strategy = fedconcat(rounds=1, initial="clusters", clusters=3)
     simulation = Simulation(make_experiment(network=NETWORKS["batch_norm"], strategy=strategy, rounds=3))
-    state = after(simulation, 2)
+    state = advanced(simulation, 2)
     handed = simulation.next_phase(state)
     save_model(simulation, handed, tmp_path / "model.safetensors")
     build = NETWORKS["batch_norm"]
@@ -317,7 +317,7 @@ def test_clients_that_test_alone_use_their_clusters_model(make_experiment):
         network=mlp, strategy=fedconcat(clusters=3), clients_per_round=6, population=population, sizes=[10] * 6
     )
     simulation = Simulation(experiment)
-    state = after(simulation, 2)
+    state = advanced(simulation, 2)
     accuracies = []
     for client in range(6):
         own = simulation.federation.client_test[client]
@@ -365,7 +365,7 @@ def test_costs_follow_the_paper(make_experiment, clustering, reported):
     The wide classifier has s_K = K s − (K − 1) C numbers, for its K biases are summed up to one; the paper writes K s.
     """
     strategy = fedconcat(clustering, rounds=3, clusters=2)
-    state = after(Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=6, rounds=5)), 5)
+    state = advanced(Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=6, rounds=5)), 5)
     size, head, wide = 16 * 6 + 6 + 6 * 3 + 3, 6 * 3 + 3, 2 * 6 * 3 + 3
     assert state.totals.params_up == 6 * (2 * size + 3 * wide + reported)
     assert state.totals.params_down == 6 * (2 * size + 2 * (size - head) + 3 * wide)
@@ -377,7 +377,7 @@ def test_features_that_are_computed_in_every_batch_count_in_every_batch(make_exp
     strategy = fedconcat(rounds=3, clusters=2)
     strategy = replace(strategy, post_training=replace(strategy.post_training, **stage))
     simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=6, rounds=5))
-    before, state = after(simulation, 2), after(simulation, 5)
+    before, state = advanced(simulation, 2), advanced(simulation, 5)
     assert before.totals.forward_samples == 0
     processed = state.totals.client_samples - before.totals.client_samples
     assert processed == 3 * sum(min(size, 8) for size in simulation.federation.train.sizes.tolist())  # batches of 4
@@ -476,7 +476,7 @@ def test_the_classifiers_own_rate_and_decay(make_experiment):
         local={"lr": 0.1, "lr_decay": 0.5, "weight_decay": 0.01},
     )
     simulation = Simulation(experiment)
-    state = after(simulation, 3)
+    state = advanced(simulation, 3)
     local = simulation.phase(state).local
     assert (local.weight_decay, local.rate(2), local.rate(3)) == (0.3, 0.05, 0.025)
 
@@ -513,7 +513,7 @@ def test_cached_features_are_not_augmented(make_experiment, features, augmented)
     simulation = Simulation(
         make_experiment(network=mlp, dataset=dataset, strategy=strategy, rounds=2, clients_per_round=6)
     )
-    state = after(simulation, 2)
+    state = advanced(simulation, 2)
     assert (simulation.phase(state).federation.dataset.augmentation is not None) == augmented
 
 
@@ -538,7 +538,7 @@ def test_cached_features_leave_test_samples_unread(make_experiment, of, share):
     )
     held_out = replace(experiment.validation, share=share, of=of)
     simulation = Simulation(replace(experiment, validation=held_out))
-    state = after(simulation, 2)
+    state = advanced(simulation, 2)
     features = simulation.phase(state).federation.dataset.inputs
     assert features[60:].count_nonzero() == 0 and features[:60].any(1).all()
     assert "validation/accuracy" in simulation.test(state)

@@ -23,17 +23,17 @@ SERVER = option("strategy/server", "feddc")
 def test_two_rounds():
     federation = Quadratics(feddc(0.3).client, SERVER, ((1, 0), (1, 4)), (1, 3), lr=0.5, steps=2)
 
-    def remembered(name: str) -> list[float]:
+    def in_client_states(name: str) -> list[float]:
         return [federation.states[k][name].item() for k in (0, 1)]
 
     state = federation.round(start(SERVER, 1.0))
-    assert remembered("drift") == pytest.approx([-0.6, 2.1], abs=1e-6)
-    assert remembered("gradient") == pytest.approx([0.6, -2.1], abs=1e-6)
+    assert in_client_states("drift") == pytest.approx([-0.6, 2.1], abs=1e-6)
+    assert in_client_states("gradient") == pytest.approx([0.6, -2.1], abs=1e-6)
     assert state.slots["gradient"].item() == pytest.approx(-1.425, abs=1e-6)
     assert state.model.item() == pytest.approx(2.5, abs=1e-6)
     state = federation.round(state, 1)
-    assert remembered("drift") == pytest.approx([0.186, 2.051], abs=1e-6)
-    assert remembered("gradient") == pytest.approx([2.664, -1.101], abs=1e-6)
+    assert in_client_states("drift") == pytest.approx([0.186, 2.051], abs=1e-6)
+    assert in_client_states("gradient") == pytest.approx([2.664, -1.101], abs=1e-6)
     assert state.slots["gradient"].item() == pytest.approx(-0.15975, abs=1e-6)
     assert state.model.item() == pytest.approx(3.987, abs=1e-6)
 
@@ -75,7 +75,7 @@ def test_networks(make_experiment, network, local):
 
 
 def test_without_drift_clients_run_plain_sgd(make_experiment):
-    """α = 0 and nothing remembered yet: every client ends where plain SGD ends."""
+    """α = 0 and empty client states: every client ends where plain SGD ends."""
     alike = {"network": mlp, "hardware": {"executor": "in_process"}}
     plain = Simulation(make_experiment(**alike, clients_per_round=COHORT))
     own = Simulation(make_experiment(**alike, strategy=feddc(0.0)))

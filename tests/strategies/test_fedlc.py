@@ -22,10 +22,10 @@ def fedlc(tau: float = 1.0, denominator: str = "all") -> Strategy:
     return Strategy(client=option("strategy/client", "fedlc", tau=tau, denominator=denominator), server=FEDAVG)
 
 
-def loss_and_gradient(half, logits, target, counts) -> tuple[float, list[float]]:
-    constants = half.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
+def loss_and_gradient(client, logits, target, counts) -> tuple[float, list[float]]:
+    constants = client.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
     z = torch.tensor([logits], requires_grad=True)
-    loss = half.loss(Outputs(z), torch.tensor([target]), constants)
+    loss = client.loss(Outputs(z), torch.tensor([target]), constants)
     loss.sum().backward()
     return loss.item(), z.grad[0].tolist()
 
@@ -33,19 +33,19 @@ def loss_and_gradient(half, logits, target, counts) -> tuple[float, list[float]]
 @pytest.mark.parametrize(("denominator", "expected"), [("all", 0.6260068), ("others", -0.1391152)])
 def test_margins(denominator, expected):
     """Counts (16, 1, 81): margins (1/2, 1, 1/3)."""
-    half = fedlc(denominator=denominator).client
+    client = fedlc(denominator=denominator).client
     counts = (16.0, 1.0, 81.0)
-    constants = half.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
+    constants = client.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
     assert constants["margin"].tolist() == pytest.approx([0.5, 1, 1 / 3])
-    assert loss_and_gradient(half, (1.0, 2.0, 0.0), 1, counts)[0] == pytest.approx(expected, abs=1e-6)
+    assert loss_and_gradient(client, (1.0, 2.0, 0.0), 1, counts)[0] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("denominator", ["all", "others"])
 def test_a_missing_class_drops_out(denominator):
     """Whatever its logit, it changes neither loss nor gradient, and gets no gradient."""
-    half = fedlc(denominator=denominator).client
-    low = loss_and_gradient(half, (1.0, -7.0, 0.5), 0, (4.0, 0.0, 9.0))
-    high = loss_and_gradient(half, (1.0, 90.0, 0.5), 0, (4.0, 0.0, 9.0))
+    client = fedlc(denominator=denominator).client
+    low = loss_and_gradient(client, (1.0, -7.0, 0.5), 0, (4.0, 0.0, 9.0))
+    high = loss_and_gradient(client, (1.0, 90.0, 0.5), 0, (4.0, 0.0, 9.0))
     assert low == high
     assert low[1][1] == 0.0
     assert low[1][0] < 0 < low[1][2]
@@ -53,8 +53,8 @@ def test_a_missing_class_drops_out(denominator):
 
 @pytest.mark.parametrize("denominator", ["all", "others"])
 def test_a_client_with_a_single_class_learns_nothing(denominator):
-    half = fedlc(denominator=denominator).client
-    assert loss_and_gradient(half, (1.0, 2.0, 3.0), 0, (4.0, 0.0, 0.0)) == (0.0, [0.0, 0.0, 0.0])
+    client = fedlc(denominator=denominator).client
+    assert loss_and_gradient(client, (1.0, 2.0, 3.0), 0, (4.0, 0.0, 0.0)) == (0.0, [0.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -59,10 +59,10 @@ def test_effective_steps_with_momentum(steps, expected):
 def test_effective_steps_with_a_proximal_term():
     """η μ = 0.1: weights 0.81 + 0.9 + 1 after three steps; and for many clients at once."""
     info = info_of((1,), 0, 3, 0.2)
-    half = option("strategy/client", "fednova", mu=0.5)
-    assert half.effective_steps(info).item() == pytest.approx(2.71, abs=1e-6)
+    client = option("strategy/client", "fednova", mu=0.5)
+    assert client.effective_steps(info).item() == pytest.approx(2.71, abs=1e-6)
     many = replace(info, steps=torch.tensor([[1.0], [2.0], [3.0]]))
-    assert half.effective_steps(many).squeeze(1).tolist() == pytest.approx([1, 1.9, 2.71], abs=1e-6)
+    assert client.effective_steps(many).squeeze(1).tolist() == pytest.approx([1, 1.9, 2.71], abs=1e-6)
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -143,5 +143,5 @@ def test_torchs_adagrad_has_no_first_moment():
 @pytest.mark.parametrize("name", ["fedadam", "fedadagrad", "fedyogi", "fedams"])
 def test_the_weighting_of_moves(name):
     for weighting, expected in (("samples", [1, 3]), ("uniform", [1, 1])):
-        half = option("strategy/server", name, weighting=weighting)
-        assert half.weights(start(half, 1.0), senders_of((1, 3))).tolist() == expected
+        server = option("strategy/server", name, weighting=weighting)
+        assert server.weights(start(server, 1.0), senders_of((1, 3))).tolist() == expected

@@ -25,7 +25,7 @@ TWO = Layout(slots=(Slot("head.weight", (3, 2), 0, 6),), trainable=6, size=6, he
 SERVER = option("strategy/server", "fedproto")
 
 
-def half(**settings: object):
+def client_strategy(**settings: object):
     return option("strategy/client", "fedproto", **settings)
 
 
@@ -33,7 +33,7 @@ def test_the_pull():
     """z = (1, 0), c = (0, 1): a mean square of 1 with the gradient strength (1, -1), and nothing where c is unknown."""
     z = torch.tensor([[1.0, 0.0], [1.0, 0.0]], requires_grad=True)
     constants = {"prototypes": torch.tensor([0.0, 1.0, 7.0, 7.0, 0.0, 0.0]), "known": torch.tensor([1.0, 0.0, 0.0])}
-    losses = half(strength=0.5).loss(Outputs(torch.zeros(2, 3), z), torch.tensor([0, 1]), constants)
+    losses = client_strategy(strength=0.5).loss(Outputs(torch.zeros(2, 3), z), torch.tensor([0, 1]), constants)
     entropy = torch.tensor(3.0).log().item()
     assert losses.tolist() == pytest.approx([entropy + 0.5, entropy])
     losses.sum().backward()
@@ -55,7 +55,7 @@ def test_mean_prototypes(weighting, expected):
             label_counts=torch.tensor(counts),
             training_embeddings=partial(known, torch.tensor(means)[labels], labels),
         )
-        sent.append(half(weighting=weighting).finish(torch.zeros(6), {}, {}, {}, info)[0])
+        sent.append(client_strategy(weighting=weighting).finish(torch.zeros(6), {}, {}, {}, info)[0])
     mean = {name: (sent[0][name] + sent[1][name]) / 2 for name in sent[0]}
     state = SERVER.init(torch.zeros(6), TWO, 2)
     state.slots["prototypes"][4:] = torch.tensor([8.0, 9.0])
@@ -69,7 +69,7 @@ def test_clients_evaluated_by_the_nearest_prototype(make_experiment, default_exp
     """Against distances of their test embeddings to the prototypes; class 2 loses its own."""
     experiment = make_experiment(
         network=mlp,
-        strategy=Strategy(client=half(evaluate="prototypes"), server=SERVER),
+        strategy=Strategy(client=client_strategy(evaluate="prototypes"), server=SERVER),
         clients_per_round=6,
         population=replace(default_experiment.population, test_share=0.4),
     )
@@ -94,7 +94,7 @@ def test_logits_are_distances():
     layout = replace(TWO, trainable=9, size=9, head=slice(0, 9))
     received = {"model": torch.zeros(9), "prototypes": torch.tensor([1.0, 0.0, 0.0, 2.0, 9.0, 9.0])}
     received["known"] = torch.tensor([1.0, 1.0, 0.0])
-    own = half(evaluate="prototypes").own_model(
+    own = client_strategy(evaluate="prototypes").own_model(
         received, {"private": torch.ones(9)}, replace(info_of((1,), 0, 1, 0.1), layout=layout)
     )
     logits = own[:6].view(3, 2) @ torch.tensor([0.5, 0.9]) + own[6:]
@@ -104,7 +104,7 @@ def test_logits_are_distances():
 
 def test_prototypes_need_a_bias():
     with pytest.raises(InputError, match=r"^strategy.client.evaluate=prototypes: the model's head has no bias"):
-        half(evaluate="prototypes").private(TWO)
+        client_strategy(evaluate="prototypes").private(TWO)
 
 
 @pytest.mark.parametrize("weighting", ["clients", "samples"])
@@ -112,7 +112,7 @@ def test_networks(make_experiment, default_experiment, weighting):
     experiment = make_experiment(
         network=mlp,
         local={"epochs": 2},
-        strategy=Strategy(client=half(strength=3.0, weighting=weighting), server=SERVER),
+        strategy=Strategy(client=client_strategy(strength=3.0, weighting=weighting), server=SERVER),
         clients_per_round=COHORT,
         population=replace(default_experiment.population, test_share=0.4),
     )
@@ -138,7 +138,7 @@ def test_networks(make_experiment, default_experiment, weighting):
 def test_without_pull_every_client_is_for_itself(make_experiment):
     models = []
     for pair in (
-        Strategy(client=half(strength=0.0), server=SERVER),
+        Strategy(client=client_strategy(strength=0.0), server=SERVER),
         Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo")),
     ):
         simulation = Simulation(make_experiment(network=mlp, strategy=pair, clients_per_round=COHORT))

@@ -27,10 +27,10 @@ def fedrs(alpha: float = 0.5, soft: bool = False) -> Strategy:
 )
 def test_a_missing_class_is_scaled_down(soft, counts, factors):
     """z = (1, 2, 0), label 0, class 1 missing: cross-entropy 1.4076060 becomes 0.8619948."""
-    half, logits, target = fedrs(soft=soft).client, torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([0])
-    constants = half.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
+    client, logits, target = fedrs(soft=soft).client, torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([0])
+    constants = client.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
     assert constants["scale"].tolist() == pytest.approx(factors)
-    assert half.loss(Outputs(logits), target, constants).tolist() == pytest.approx([0.8619948], abs=1e-6)
+    assert client.loss(Outputs(logits), target, constants).tolist() == pytest.approx([0.8619948], abs=1e-6)
     one = fedrs(alpha=1.0, soft=soft).client
     constants = one.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
     assert one.loss(Outputs(logits), target, constants).tolist() == pytest.approx([1.4076060], abs=1e-6)

@@ -15,7 +15,7 @@ from fedrun.system.errors import InputError
 from ..helpers.quadratic_clients import FEDAVG
 from ..helpers.small_networks import data_of, mlp, network_of
 
-HALF = option("strategy/client", "fedsgd")
+CLIENT = option("strategy/client", "fedsgd")
 
 
 def test_the_option_sets_the_local_training():
@@ -30,7 +30,7 @@ def test_other_local_training_is_refused(override):
 
 
 def test_a_round_is_a_step_along_the_gradient_of_all_samples(make_experiment):
-    strategy = Strategy(client=HALF, server=FEDAVG)
+    strategy = Strategy(client=CLIENT, server=FEDAVG)
     simulation = Simulation(
         make_experiment(network=mlp, strategy=strategy, local={"batch_size": None}, clients_per_round=6)
     )

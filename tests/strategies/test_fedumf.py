@@ -27,7 +27,7 @@ from ..helpers.quadratic_clients import SGD, UNIFORM
 from ..helpers.small_networks import (
     COHORT,
     NETWORKS,
-    after,
+    advanced,
     assert_equal_after,
     batch_norm,
     data_of,
@@ -159,7 +159,7 @@ def test_everybody_computes_and_listens_and_the_cohort_sends(make_experiment):
 
 
 def test_a_displacement_lasts_for_one_round(make_experiment):
-    """After every round only those remember one who were idle in it and are selected in the next."""
+    """After every round only those hold one who were idle in it and are selected in the next."""
     simulation = Simulation(make_experiment(network=mlp, strategy=fedumf(1.0), clients_per_round=3, rounds=6))
     state = simulation.initial()
     for round in range(6):
@@ -169,16 +169,16 @@ def test_a_displacement_lasts_for_one_round(make_experiment):
 
 
 def test_an_idle_client_that_diverges_is_forgotten(make_experiment):
-    """Client 2 of four trains to infinity while it is idle: it remembers nothing, the others their displacement."""
+    """Client 2 of four trains to infinity while it is idle: its state is empty, the others hold their displacement."""
     experiment = poisoned_experiment(make_experiment, 2, network=mlp, strategy=fedumf(1.0), local={"epochs": 2})
     simulation = Simulation(experiment)
     state = simulation.initial()
     task = CohortJob(
         torch.tensor([3, 2, 0]), 0, experiment.strategy.server.broadcast(state.server), state.client_states
     )
-    memory = first_executor(simulation).idle(task)
-    assert set(memory.held) == {0, 3}
-    assert all(vectors["idle"].isfinite().all() for vectors in memory.held.values())
+    client_states = first_executor(simulation).idle(task)
+    assert set(client_states.held) == {0, 3}
+    assert all(vectors["idle"].isfinite().all() for vectors in client_states.held.values())
 
 
 def test_a_displacement_does_not_survive_an_upload_that_is_not_finite(make_experiment, caplog):
@@ -206,14 +206,14 @@ def test_idle_clients_count_their_steps(make_experiment):
             network=mlp, strategy=fedumf(1.0), clients_per_round=3, local={"epochs": None, "steps": 2}, rounds=3
         )
     )
-    assert after(simulation, 3).totals.client_samples == 3 * 43
+    assert advanced(simulation, 3).totals.client_samples == 3 * 43
 
 
 def test_fedpers_resting_clients_are_sent_encoders(make_experiment):
     # FedPer's clients are sent the encoder alone, also those that rest
     strategy = replace(fedumf(1.0), client=option("strategy/client", "fedper"))
     simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=4, rounds=2))
-    totals = after(simulation, 2).totals
+    totals = advanced(simulation, 2).totals
     encoder = 16 * 6 + 6
     assert (totals.params_down, totals.params_up) == (2 * 6 * encoder, 2 * 4 * encoder)
 
@@ -228,6 +228,6 @@ def test_the_idle_count_what_they_would_process(make_experiment, client, local):
         experiment = make_experiment(
             network=mlp, strategy=strategy, clients_per_round=clients_per_round, rounds=2, local=local
         )
-        totals = after(Simulation(experiment), 1).totals
+        totals = advanced(Simulation(experiment), 1).totals
         counted.append((totals.client_samples, totals.forward_samples))
     assert counted[0] == counted[1]

@@ -26,6 +26,7 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
 from ..conftest import SIZES
+from ..helpers.small_networks import advanced
 from ..helpers.strategies import fedaws
 
 pytest.importorskip("peft")
@@ -146,13 +147,6 @@ def simulation(make_experiment):
         return Simulation(make_experiment(hardware={"executor": executor}, **given))
 
     return make
-
-
-def advanced(simulation, rounds=1):
-    state = simulation.initial()
-    for _ in range(rounds):
-        state, _ = simulation.advance(state)
-    return state
 
 
 def logits(simulation, state):

@@ -31,7 +31,7 @@ from ..helpers.strategies import maxfl
 
 def test_one_round():
     """F = (1, 2, 5), ρ = 1, w = 0, Δw = (1, -1, 10), so y = (-1, 1, -10); ε = 1e-3."""
-    half, server = maxfl().client, maxfl(eps=1e-3).server
+    client, server = maxfl().client, maxfl(eps=1e-3).server
     sent = []
     for loss, end in zip((1.0, 2.0, 5.0), (-1.0, 1.0, -10.0), strict=True):
         info = replace(
@@ -39,7 +39,7 @@ def test_one_round():
             initial_loss=torch.tensor([loss], dtype=torch.float64),
             threshold=torch.tensor([RHO], dtype=torch.float64),
         )
-        uploads, kept = half.finish(torch.tensor([end]), {"model": torch.zeros(1)}, {}, {}, info)
+        uploads, kept = client.finish(torch.tensor([end]), {"model": torch.zeros(1)}, {}, {}, info)
         assert not kept
         sent.append(uploads)
     q = torch.cat([each["nearness"] for each in sent])

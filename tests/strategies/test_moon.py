@@ -1,4 +1,4 @@
-"""MOON: worked numbers, networks against a naive server, its reduction to FedAvg, memory and cost."""
+"""MOON: worked numbers, networks against a naive server, its reduction to FedAvg, client states and cost."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_without_weight_it_is_fedavg(make_experiment, network):
     torch.testing.assert_close(contrastive, final_model(experiment, 3), rtol=1e-6, atol=1e-7)
 
 
-def test_a_client_remembers_its_whole_model_across_a_checkpoint(make_experiment, tmp_path):
+def test_the_whole_previous_model_is_in_the_client_state_and_in_a_checkpoint(make_experiment, tmp_path):
     simulation = Simulation(make_experiment(network=batch_norm, strategy=moon(), clients_per_round=COHORT))
     size = simulation.network.layout.size
     state, _ = simulation.advance(simulation.initial())

@@ -62,7 +62,7 @@ def test_one_epoch_is_fedavg_in_the_samples_own_order(make_experiment, network):
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3])
-def test_it_remembers_nothing_and_looks_once_more_at_every_sample_but_in_the_first_epoch(make_experiment, epochs):
+def test_it_has_no_client_state_and_looks_once_more_at_every_sample_but_in_the_first_epoch(make_experiment, epochs):
     local = {"epochs": epochs}
     simulation = Simulation(make_experiment(network=mlp, strategy=moon(), clients_per_round=6, local=local))
     state, _ = simulation.advance(simulation.initial())

@@ -17,11 +17,7 @@ from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_personal import NaiveAPFL, NaivePFedMe
 from ..helpers.quadratic_clients import FEDAVG, SGD, UNIFORM, Quadratics, info_of, start
 from ..helpers.small_networks import COHORT, assert_equal_after, batch_norm, data_of, final_model, mlp, network_of
-
-
-def client(name: str, **settings: object):
-    return option("strategy/client", name, **settings)
-
+from ..helpers.strategies import client
 
 # --- worked numbers, of clients with losses (y - b)^2 / 2 -------------------------------------------------------------
 
@@ -47,11 +43,11 @@ def test_pfedme(settings, server, expected):
     ("evaluate", "expected"), [("personal", (0.6866986, 1.9399042)), ("local", (0.90229972, 1.29310084))]
 )
 def test_pfedmes_own_models(evaluate, expected):
-    half = client("pfedme", **WORKED, evaluate=evaluate)
-    federation = Quadratics(half, UNIFORM, ((1, 0), (1, 4)), (1, 1), lr=0.1, steps=2)
+    pfedme = client("pfedme", **WORKED, evaluate=evaluate)
+    federation = Quadratics(pfedme, UNIFORM, ((1, 0), (1, 4)), (1, 1), lr=0.1, steps=2)
     federation.round(start(UNIFORM, 1.0))
     own = [
-        half.own_model({MODEL: torch.zeros(1)}, federation.states[number], info_of((1, 1), number, 2, 0.1)).item()
+        pfedme.own_model({MODEL: torch.zeros(1)}, federation.states[number], info_of((1, 1), number, 2, 0.1)).item()
         for number in range(2)
     ]
     assert own == pytest.approx(expected, abs=1e-6)
@@ -59,20 +55,20 @@ def test_pfedmes_own_models(evaluate, expected):
 
 def apfl_step(**settings: object):
     """One step of a client with the loss (y - 4)^2 / 2 from w = 1, v = 2, and its state after the round."""
-    half = client("apfl", share=0.25, **settings)
+    apfl = client("apfl", share=0.25, **settings)
     info = replace(info_of((1,), 0, 1, 0.1), is_new=torch.tensor([False]))
     received, state = {MODEL: torch.tensor([1.0])}, {"own": torch.tensor([2.0]), "share": torch.tensor([0.25])}
-    constants, w = half.constants(received, state, info), torch.tensor([1.0])
-    w = w - 0.1 * half.direction(lambda at, batch, **_: at - 4, w, constants)
+    constants, w = apfl.constants(received, state, info), torch.tensor([1.0])
+    w = w - 0.1 * apfl.direction(lambda at, batch, **_: at - 4, w, constants)
     stepped = constants["own"].item()
-    uploads, state = half.finish(w, received, state, constants, info)
-    return half, uploads[MODEL].item(), stepped, state
+    uploads, state = apfl.finish(w, received, state, constants, info)
+    return apfl, uploads[MODEL].item(), stepped, state
 
 
 def test_apfl():
-    half, w, v, state = apfl_step(adaptive=False)
+    apfl, w, v, state = apfl_step(adaptive=False)
     assert (w, v) == pytest.approx((1.3, 2.06875))
-    assert half.own_model({MODEL: torch.tensor([1.3])}, state, info_of((1,), 0, 1, 0.1)).item() == pytest.approx(
+    assert apfl.own_model({MODEL: torch.tensor([1.3])}, state, info_of((1,), 0, 1, 0.1)).item() == pytest.approx(
         1.4921875
     )
     assert apfl_step(adaptive=True)[3]["share"].item() == pytest.approx(0.525)
@@ -83,9 +79,9 @@ def test_apfl_of_fedreps_code():
 
 
 def test_apfl_of_pfllib():
-    half, w, v, state = apfl_step(adaptive=False, variant="pfllib")
+    apfl, w, v, state = apfl_step(adaptive=False, variant="pfllib")
     assert (w, v, state["own"].item()) == pytest.approx((1.3, 2.2, 1.525))
-    assert half.own_model({MODEL: torch.tensor([9.0])}, state, info_of((1,), 0, 1, 0.1)).item() == pytest.approx(1.525)
+    assert apfl.own_model({MODEL: torch.tensor([9.0])}, state, info_of((1,), 0, 1, 0.1)).item() == pytest.approx(1.525)
     # 0.25 - 0.1 ((2.2 - 1.3) (0.25 * -2 + 0.75 * -3) + 0.02 * 0.25)
     assert apfl_step(adaptive=True, variant="pfllib")[3]["share"].item() == pytest.approx(0.497)
 
@@ -118,11 +114,11 @@ CASES = {
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])
 @pytest.mark.parametrize("case", CASES)
 def test_networks(make_experiment, default_experiment, case, executor):
-    half, server, kind, settings = CASES[case]
+    client_strategy, server, kind, settings = CASES[case]
     experiment = make_experiment(
         network=mlp,
         local={"epochs": 2},
-        strategy=Strategy(client=half, server=server),
+        strategy=Strategy(client=client_strategy, server=server),
         clients_per_round=COHORT,
         population=replace(default_experiment.population, test_share=0.4),
         hardware={"executor": executor},
@@ -134,10 +130,9 @@ def test_networks(make_experiment, default_experiment, case, executor):
     for _ in range(4):
         state, _ = simulation.advance(state)
     layout = simulation.network.layout
+    info = replace(info_of((1,), 0, 1, 0.1), layout=layout)
     for number, vectors in state.client_states.held.items():
-        own = layout.views(
-            half.own_model({MODEL: state.server.model}, vectors, replace(info_of((1,), 0, 1, 0.1), layout=layout))
-        )
+        own = layout.views(client_strategy.own_model({MODEL: state.server.model}, vectors, info))
         for name, tensor in naive.tested(number).state_dict().items():
             torch.testing.assert_close(own[name], tensor, rtol=1e-4, atol=1e-5)
     losses = []
@@ -148,18 +143,16 @@ def test_networks(make_experiment, default_experiment, case, executor):
     assert simulation.test(state)["test/loss"] == pytest.approx(torch.cat(losses).mean().item(), rel=1e-4)
     trained = [client for index in range(4) for client in select(0, index, len(naive.data), COHORT).tolist()]
     samples = 2 * sum(len(naive.data[client][1]) for client in trained)
-    assert state.totals.client_samples == half.passes[0] * samples
+    assert state.totals.client_samples == client_strategy.passes[0] * samples
 
 
 @pytest.mark.parametrize("network", [mlp, batch_norm])
 @pytest.mark.parametrize("variant", ["paper", "fedrep", "pfllib"])
 def test_apfls_global_model_is_fedavgs(make_experiment, network, variant):
     """Also BatchNorm's running statistics."""
+    pairs = [Strategy(client=each, server=FEDAVG) for each in (client("apfl", variant=variant), SGD)]
     models = [
-        final_model(
-            make_experiment(network=network, strategy=Strategy(client=half, server=FEDAVG), clients_per_round=COHORT), 3
-        )
-        for half in (client("apfl", variant=variant), SGD)
+        final_model(make_experiment(network=network, strategy=pair, clients_per_round=COHORT), 3) for pair in pairs
     ]
     torch.testing.assert_close(*models, rtol=1e-5, atol=1e-6)
 

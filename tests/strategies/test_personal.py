@@ -135,18 +135,19 @@ def test_fedper(make_experiment, setting, executor):
 
 def test_dittos_own_model_is_trained_at_the_rounds_rate():
     # v = 3, w = 1, gradient v: 3 - 0.1 (3 + 0.5 * 2) = 2.6; with η_0 = 0.4 it would be 1.4
-    half = option("strategy/client", "ditto", strength=0.5)
+    ditto = option("strategy/client", "ditto", strength=0.5)
     info = replace(info_of((1,), 0, 1, 0.4, lr_decay=0.25), round=1, is_new=torch.tensor([False]))
-    constants = half.constants({"model": torch.tensor([1.0])}, {"own": torch.tensor([3.0])}, info)
-    half.direction(lambda at, which: at.clone(), torch.tensor([1.0]), constants)
+    constants = ditto.constants({"model": torch.tensor([1.0])}, {"own": torch.tensor([3.0])}, info)
+    ditto.direction(lambda at, which: at.clone(), torch.tensor([1.0]), constants)
     assert constants["own"].item() == pytest.approx(2.6)
 
 
 def test_dittos_own_buffers_are_those_of_its_training():
-    half = option("strategy/client", "ditto", strength=0.5)
-    received, memory, info = {"model": torch.tensor([1.0, 7.0])}, {"own": torch.zeros(2)}, info_of((1,), 0, 1, 0.1)
-    constants = half.constants(received, memory, info)
-    sent, kept = half.finish(torch.tensor([2.0, 9.0]), received, memory, constants, info)
+    ditto = option("strategy/client", "ditto", strength=0.5)
+    received, client_state = {"model": torch.tensor([1.0, 7.0])}, {"own": torch.zeros(2)}
+    info = info_of((1,), 0, 1, 0.1)
+    constants = ditto.constants(received, client_state, info)
+    sent, kept = ditto.finish(torch.tensor([2.0, 9.0]), received, client_state, constants, info)
     assert (sent["model"].tolist(), kept["own"].tolist()) == ([2.0, 9.0], [1.0, 9.0])
 
 

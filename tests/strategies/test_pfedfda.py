@@ -25,7 +25,7 @@ from ..helpers.small_networks import COHORT, data_of, mlp, network_of
 SERVER = option("strategy/server", "pfedfda")
 
 
-def half(covariance: str = "small") -> PFedFDA:
+def client_strategy(covariance: str = "small") -> PFedFDA:
     return option("strategy/client", "pfedfda", covariance=covariance)
 
 
@@ -74,11 +74,11 @@ def test_local_statistics():
     """Class 0 has embeddings 1 and 3, class 1 has 5, class 2 none: means 2 and 5, a scatter of 2 over n - 1 = 2."""
     shared = statistics([[0.0], [0.0], [7.0]], [[1.0]])
     embeddings, labels = torch.tensor([[1.0], [5.0], [3.0]]).double(), torch.tensor([0, 1, 0])
-    own = half().statistics(shared, embeddings, labels)
+    own = client_strategy().statistics(shared, embeddings, labels)
     assert own.means.flatten().tolist() == [2.0, 5.0, 7.0]
     assert own.covariance.item() == pytest.approx(1.0001)
-    assert half("released").statistics(shared, embeddings, labels).covariance.item() == pytest.approx(2.0001)
-    two = half("released").statistics(
+    assert client_strategy("released").statistics(shared, embeddings, labels).covariance.item() == pytest.approx(2.0001)
+    two = client_strategy("released").statistics(
         statistics([[0.0, 0.0]] * 2, [[1.0, 0.0], [0.0, 1.0]]), torch.zeros(3, 2).double(), torch.tensor([0, 1, 0])
     )
     assert two.covariance.flatten().tolist() == pytest.approx([1.0001, 0.0001, 0.0001, 1.0001])
@@ -91,7 +91,7 @@ def clouds(count: int, means: list[float], seed: int = 0) -> tuple[torch.Tensor,
     return torch.tensor(means)[labels, None] + torch.randn(count, 1, generator=draw) / 2, labels
 
 
-def held_out_entropy(half: PFedFDA, shared, embeddings, labels, prior, beta) -> float:
+def held_out_entropy(client: PFedFDA, shared, embeddings, labels, prior, beta) -> float:
     """The cross-entropy of either half of the samples under the other half's statistics, by loops."""
     folds: list[list[int]] = [[], []]
     turn = 0
@@ -101,7 +101,7 @@ def held_out_entropy(half: PFedFDA, shared, embeddings, labels, prior, beta) -> 
             turn += 1
     total = 0.0
     for train, test in (folds, folds[::-1]):
-        local = half.statistics(shared, embeddings[train], labels[train])
+        local = client.statistics(shared, embeddings[train], labels[train])
         weight, bias = shared.mixed(local, torch.tensor(beta).double()).head(prior)
         for number in test:
             logits = [float(weight[c] @ embeddings[number] + bias[c]) for c in range(len(bias))]
@@ -115,18 +115,18 @@ def test_beta_has_the_least_entropy_of_held_out_halves(means, count):
     shared = statistics([[0.0], [2.0]], [[0.5]])
     embeddings, labels = clouds(count, means)
     arguments = (shared, embeddings.double(), labels, EVEN)
-    beta = half().beta(*arguments).tolist()
+    beta = client_strategy().beta(*arguments).tolist()
     assert all(0 <= each <= 1 for each in beta)
-    entropy = held_out_entropy(half(), *arguments, beta)
-    grid = [held_out_entropy(half(), *arguments, (i / 10, j / 10)) for i in range(11) for j in range(11)]
+    entropy = held_out_entropy(client_strategy(), *arguments, beta)
+    grid = [held_out_entropy(client_strategy(), *arguments, (i / 10, j / 10)) for i in range(11) for j in range(11)]
     assert entropy <= min(grid) + 2e-3
 
 
 def test_shifted_clients_use_their_own_means_and_others_the_global_ones():
     shared = statistics([[0.0], [2.0]], [[0.25]])
     embeddings, labels = clouds(400, [4.0, 6.0])
-    assert half().beta(shared, embeddings.double(), labels, EVEN)[0].item() > 0.9
-    assert half().beta(shared, embeddings[:3].double(), labels[:3], EVEN).tolist() == [0.0, 0.0]  # too few
+    assert client_strategy().beta(shared, embeddings.double(), labels, EVEN)[0].item() > 0.9
+    assert client_strategy().beta(shared, embeddings[:3].double(), labels[:3], EVEN).tolist() == [0.0, 0.0]  # too few
 
 
 def test_a_covariance_that_noise_has_spoilt():
@@ -165,7 +165,7 @@ def test_networks(monkeypatch, make_experiment, default_experiment):
     experiment = make_experiment(
         network=mlp,
         local={"epochs": 2, "lr": 0.01},
-        strategy=Strategy(client=half(), server=SERVER),
+        strategy=Strategy(client=client_strategy(), server=SERVER),
         clients_per_round=COHORT,
         population=replace(default_experiment.population, test_share=0.4),
     )
@@ -221,6 +221,6 @@ def test_a_head_without_bias_is_refused(make_experiment):
         network.head = torch.nn.Linear(network.head.in_features, network.head.out_features, bias=False)
         return network
 
-    experiment = make_experiment(network=unbiased, strategy=Strategy(client=half(), server=SERVER))
+    experiment = make_experiment(network=unbiased, strategy=Strategy(client=client_strategy(), server=SERVER))
     with pytest.raises(InputError, match="strategy=pfedfda: the model's head has no bias; allowed: "):
         Simulation(experiment).initial()

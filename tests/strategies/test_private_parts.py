@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout, Slot
 from fedrun.simulation.simulation import Simulation
@@ -19,6 +18,7 @@ from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_personal import NaiveParts
 from ..helpers.quadratic_clients import DEFAULTS, FEDAVG, UNIFORM
 from ..helpers.small_networks import COHORT, assert_equal_after, batch_norm, data_of, mlp, network_of
+from ..helpers.strategies import client
 
 BODY_AND_HEAD = Layout(
     slots=(Slot("encoder.0.weight", (1, 1), 0, 1, "Linear"), Slot("head.weight", (1, 1), 1, 2, "Linear")),
@@ -30,17 +30,13 @@ BODY_AND_HEAD = Layout(
 )
 
 
-def client(name: str, **settings: object):
-    return option("strategy/client", name, **settings)
-
-
-def trained(half, target: float, epochs: int) -> list[float]:
+def trained(client_strategy, target: float, epochs: int) -> list[float]:
     """(w, h) after steps of rate 0.1 on (h w - t)^2 / 2 from (1, 0.5), one step an epoch."""
     model = torch.tensor([1.0, 0.5], dtype=torch.float64)
     for epoch in range(epochs):
         w, h = model.tolist()
         gradient = torch.tensor([(h * w - target) * h, (h * w - target) * w], dtype=torch.float64)
-        frozen = half.frozen(BODY_AND_HEAD, epoch)
+        frozen = client_strategy.frozen(BODY_AND_HEAD, epoch)
         model -= 0.1 * (gradient if frozen is None else gradient.masked_fill(frozen, 0.0))
     return model.tolist()
 
@@ -49,27 +45,27 @@ def trained(half, target: float, epochs: int) -> list[float]:
 
 
 def test_fedrep():
-    half = client("fedrep", head_epochs=2)
-    (w1, h1), (w2, h2) = trained(half, 1.0, 3), trained(half, 3.0, 3)
+    fedrep = client("fedrep", head_epochs=2)
+    (w1, h1), (w2, h2) = trained(fedrep, 1.0, 3), trained(fedrep, 3.0, 3)
     assert (h1, h2, w1, w2) == pytest.approx((0.595, 0.975, 1.0240975, 1.1974375), abs=1e-9)
-    assert half.private(BODY_AND_HEAD).tolist() == [False, True]
+    assert fedrep.private(BODY_AND_HEAD).tolist() == [False, True]
 
 
 def test_fedbabu():
-    half = client("fedbabu")
-    assert trained(half, 1.0, 1) == pytest.approx((1.025, 0.5), abs=1e-9)
-    assert trained(half, 3.0, 1) == pytest.approx((1.125, 0.5), abs=1e-9)
+    fedbabu = client("fedbabu")
+    assert trained(fedbabu, 1.0, 1) == pytest.approx((1.025, 0.5), abs=1e-9)
+    assert trained(fedbabu, 3.0, 1) == pytest.approx((1.125, 0.5), abs=1e-9)
 
 
 def test_lgfedavg():
-    half = client("lgfedavg")
-    assert trained(half, 1.0, 1) == pytest.approx((1.025, 0.55), abs=1e-9)
-    assert half.private(BODY_AND_HEAD).tolist() == [True, False]
+    lgfedavg = client("lgfedavg")
+    assert trained(lgfedavg, 1.0, 1) == pytest.approx((1.025, 0.55), abs=1e-9)
+    assert lgfedavg.private(BODY_AND_HEAD).tolist() == [True, False]
 
 
 def test_lgfedavg_shares_what_is_named():
-    half = client("lgfedavg", shared=("encoder.0", "head.weight"))
-    assert half.private(BODY_AND_HEAD).tolist() == [False, False]
+    lgfedavg = client("lgfedavg", shared=("encoder.0", "head.weight"))
+    assert lgfedavg.private(BODY_AND_HEAD).tolist() == [False, False]
     with pytest.raises(InputError, match=r"no layer or tensor 'enc'; allowed: encoder.0.weight, head.weight"):
         client("lgfedavg", shared=("enc",)).private(BODY_AND_HEAD)
 
@@ -184,11 +180,11 @@ CASES = {
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])
 @pytest.mark.parametrize(("case", "network"), [(case, network) for case in CASES for network in CASES[case][3]])
 def test_networks(make_experiment, default_experiment, case, network, executor):
-    half, server, settings, _ = CASES[case]
+    client_strategy, server, settings, _ = CASES[case]
     experiment = make_experiment(
         network=network,
         local={"epochs": 3},
-        strategy=Strategy(client=half, server=server),
+        strategy=Strategy(client=client_strategy, server=server),
         clients_per_round=COHORT,
         population=replace(default_experiment.population, test_share=0.4),
         hardware={"executor": executor},
@@ -207,6 +203,6 @@ def test_networks(make_experiment, default_experiment, case, network, executor):
         hits += int((predicted == simulation.dataset.targets[own]).sum())
         tests += len(own)
     assert simulation.test(state)["test/accuracy"] == pytest.approx(hits / tests)
-    sent = int((~half.private(simulation.network.layout)).sum())
+    sent = int((~client_strategy.private(simulation.network.layout)).sum())
     assert state.totals.params_up == state.totals.params_down == 4 * COHORT * sent
     assert state.totals.bytes_up == state.totals.bytes_down == 4 * state.totals.params_up

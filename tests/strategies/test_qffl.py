@@ -38,11 +38,11 @@ def qffl(q: float) -> Strategy:
 )
 def test_a_round(q, steps, curvatures, expected):
     """w = 1, η = 0.1, ends (0.8, 0.5), F = (2, 0.5); Δ_k and h_k as the paper has them."""
-    half, uploads = qffl(q).client, []
+    client, uploads = qffl(q).client, []
     received = SERVER.broadcast(start(SERVER, 1.0))
     for end, loss in ((0.8, 2.0), (0.5, 0.5)):
         info = replace(info_of((1, 3), 0, 1, 0.1), initial_loss=torch.tensor([loss]))
-        uploads.append(half.finish(torch.tensor([end]), received, {}, {}, info)[0])
+        uploads.append(client.finish(torch.tensor([end]), received, {}, {}, info)[0])
     powers = torch.cat([sent["power"] for sent in uploads])
     assert [(sent["power"] * sent["step"]).item() for sent in uploads] == pytest.approx(steps, rel=1e-5)
     assert [(sent["power"] * sent["curvature"]).item() for sent in uploads] == pytest.approx(curvatures, rel=1e-5)
@@ -55,11 +55,11 @@ def test_a_round(q, steps, curvatures, expected):
 
 def test_a_large_q_and_small_losses():
     """F_k^q is 1e-60, far below the least float32, but only the ratios count."""
-    half, q, loss = qffl(15.0).client, 15.0, 1e-4
+    client, q, loss = qffl(15.0).client, 15.0, 1e-4
     uploads = []
     for factor, end in ((1.0, 0.0), (2.0, -1e-6)):
         info = replace(info_of((1, 3), 0, 1, 0.1), initial_loss=torch.tensor([factor * loss], dtype=torch.float64))
-        uploads.append(half.finish(torch.tensor([end]), SERVER.broadcast(start(SERVER, 0.0)), {}, {}, info)[0])
+        uploads.append(client.finish(torch.tensor([end]), SERVER.broadcast(start(SERVER, 0.0)), {}, {}, info)[0])
     weights = SERVER.weights(
         start(SERVER, 0.0), replace(senders_of((1, 3)), reports={"power": torch.cat([u["power"] for u in uploads])})
     )

@@ -24,12 +24,9 @@ from ..helpers import naive_recent as naive
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.quadratic_clients import FEDAVG, ONE, SGD, UNIFORM, Quadratics, info_of, round_of, start, update_of
 from ..helpers.small_networks import COHORT, assert_equal_after, batch_norm, data_of, final_model, mlp, network_of
+from ..helpers.strategies import client
 
 CURVES = ((1.0, 0.0), (1.0, 4.0))
-
-
-def client(name: str, **settings: object):
-    return option("strategy/client", name, **settings)
 
 
 def server(name: str, **settings: object):
@@ -44,11 +41,11 @@ def server(name: str, **settings: object):
     [("heavy_ball", (0.375, -0.2875)), ("nesterov", (-0.1875, -0.88375)), ("average", (0.9375, 0.87125))],
 )
 def test_fedavgm_in_two_rounds(form, expected):
-    half = server("fedavgm", momentum=0.9, form=form)
-    state, models = start(half, 1.0), []
+    fedavgm = server("fedavgm", momentum=0.9, form=form)
+    state, models = start(fedavgm, 1.0), []
     for index, delta in enumerate((-0.625, -0.1)):
         update = update_of({MODEL: state.model + delta}, (1, 3))
-        state, _ = half.aggregate(state, update, round_of(index, 2))
+        state, _ = fedavgm.aggregate(state, update, round_of(index, 2))
         models.append(state.model.item())
     assert models == pytest.approx(expected, abs=1e-6)
 
@@ -100,12 +97,14 @@ def bowl(at: torch.Tensor, index: int, *, moves_buffers: bool = True) -> torch.T
     return at * torch.tensor([1.0, 4.0])
 
 
-def stepped(half, received: dict[str, torch.Tensor], y: list[float], state=None, steps: int = 1, is_new: bool = True):
+def stepped(
+    client_strategy, received: dict[str, torch.Tensor], y: list[float], state=None, steps: int = 1, is_new: bool = True
+):
     info = replace(info_of((1,), 0, steps, 0.1), layout=TWO, is_new=torch.tensor([is_new]))
-    constants = half.constants(received, state or {}, info)
+    constants = client_strategy.constants(received, state or {}, info)
     model, models = torch.tensor(y), []
     for _ in range(steps):
-        model = model - 0.1 * half.direction(bowl, model, constants)
+        model = model - 0.1 * client_strategy.direction(bowl, model, constants)
         models.append(model.tolist())
     return models
 
@@ -121,10 +120,10 @@ def test_fedasams_step():
 
 
 def test_fedasam_scales_weights_only():
-    half = client("fedasam")
+    fedasam = client("fedasam")
     slots = (Slot("head.weight", (1, 1), 0, 1), Slot("head.bias", (1,), 1, 2))
     info = replace(info_of((1,), 0, 1, 0.1), layout=replace(TWO, slots=slots))
-    assert half.constants({}, {}, info)["scaled"].tolist() == [True, False]
+    assert fedasam.constants({}, {}, info)["scaled"].tolist() == [True, False]
 
 
 def test_mofedsams_step():
@@ -154,19 +153,20 @@ def test_fedlesams_released_perturbation_reads_kernels_in_c_order():
     layout = replace(TWO, slots=slots, trainable=5, size=5)
     move = torch.zeros(5)
     slots[0].view(move).copy_(torch.tensor([[[[3.0, 1.0]], [[-5.0, 7.0]]]]))
-    half, info = client("fedlesam", rho=0.4, perturbation="released"), replace(info_of((1,), 0, 2, 0.1), layout=layout)
-    shift = half.constants({MODEL: torch.zeros(5), "move": move}, {}, info)["perturbation"]
+    fedlesam = client("fedlesam", rho=0.4, perturbation="released")
+    info = replace(info_of((1,), 0, 2, 0.1), layout=layout)
+    shift = fedlesam.constants({MODEL: torch.zeros(5), "move": move}, {}, info)["perturbation"]
     assert shift.tolist() == pytest.approx((-0.3, -0.3, -0.3, -0.3, -0.1), abs=1e-7)
 
 
 @pytest.mark.parametrize(
-    ("half", "broadcast", "state"),
+    ("client_strategy", "broadcast", "state"),
     [
         (client("fedlesam_s", rho=0.1, perturbation="released", correction=0.1), {"control": [2.0, 1.0]}, "control"),
         (client("fedlesam_d", rho=0.1, perturbation="released", alpha=0.1), {}, "drift"),
     ],
 )
-def test_fedlesams_released_combinations(half, broadcast, state):
+def test_fedlesams_released_combinations(client_strategy, broadcast, state):
     """One tensor and u_0 < 0, so e = (0.1, 0.1) at y = x = (1, 0.5) and g(y + e) = (1.1, 2.4).
 
     -S with c - c_k = (2, 1) - (1, 2) and -D with h_k = (1, -1) both add 0.1 (1, -1): the step is 0.1 (1.2, 2.3).
@@ -174,19 +174,20 @@ def test_fedlesams_released_combinations(half, broadcast, state):
     received = {MODEL: torch.tensor([1.0, 0.5]), "move": torch.tensor([-0.3, 7.0])}
     received |= {name: torch.tensor(vector) for name, vector in broadcast.items()}
     held = {state: torch.tensor([1.0, 2.0] if broadcast else [1.0, -1.0])}
-    constants = half.constants(received, held, replace(info_of((1,), 0, 1, 0.1), layout=TWO))
-    step, correction = half.direction(bowl, received[MODEL], constants), half.linear_correction(constants)
+    constants = client_strategy.constants(received, held, replace(info_of((1,), 0, 1, 0.1), layout=TWO))
+    correction = client_strategy.linear_correction(constants)
+    step = client_strategy.direction(bowl, received[MODEL], constants)
     step = step + correction.shift + (0 if correction.strength is None else correction.strength * received[MODEL])
     assert (received[MODEL] - 0.1 * step).tolist() == pytest.approx((0.88, 0.27), abs=1e-6)
 
 
 def test_the_last_move_of_feddyns_server_has_the_mean_drift():
     """x = 1, the only client of two moves by 0.5: the model by 0.5 + 0.25, then with no displacement by 0.25."""
-    half = server("fedlesam_d")
-    state, moves = start(half, 1.0), []
+    fedlesam_d = server("fedlesam_d")
+    state, moves = start(fedlesam_d, 1.0), []
     for moved in (0.5, 0.0):
-        state, _ = half.aggregate(state, update_of({MODEL: state.model + moved}, (1,)), round_of(0, 2))
-        moves.append(half.broadcast(state)["move"].item())
+        state, _ = fedlesam_d.aggregate(state, update_of({MODEL: state.model + moved}, (1,)), round_of(0, 2))
+        moves.append(fedlesam_d.broadcast(state)["move"].item())
     assert moves == pytest.approx((0.75, 0.25))
 
 
@@ -195,10 +196,10 @@ def test_the_last_move_of_feddyns_server_has_the_mean_drift():
     [("kl", (0, 0.4770897314, 0.5229102686)), ("l2", (0, 0.5288217279, 0.4711782721))],
 )
 def test_feddiscos_weights(metric, expected):
-    half = server("feddisco", discrepancy_weight=0.5, offset=0.1, metric=metric)
+    feddisco = server("feddisco", discrepancy_weight=0.5, offset=0.1, metric=metric)
     counts = torch.tensor([[1, 0], [3, 3], [1, 3]])
     senders = Senders(clients=torch.arange(3), samples=torch.tensor([1, 3, 4]), label_counts=counts)
-    weights = half.weights(start(half, 0.0), senders)
+    weights = feddisco.weights(start(feddisco, 0.0), senders)
     assert (weights / weights.sum()).tolist() == pytest.approx(expected, abs=1e-9)
 
 
@@ -210,32 +211,32 @@ def test_feddisco_with_another_target():
     divergences = [log(4 / 3), log(2 / 3) / 2 + log(2) / 2, log(1 / 3) / 4 + log(3) * 3 / 4]
     distances = discrepancies(counts, "kl", (6.0, 2.0))
     assert distances.tolist() == pytest.approx([one / sum(divergences) for one in divergences])
-    half = server("feddisco", discrepancy_weight=0.5, offset=0.1, metric="l2", target=(6.0, 2.0))
+    feddisco = server("feddisco", discrepancy_weight=0.5, offset=0.1, metric="l2", target=(6.0, 2.0))
     senders = Senders(clients=torch.arange(3), samples=torch.tensor([1, 3, 4]), label_counts=counts)
     raw = [1 / 8 - 8**-0.5 / 2 + 0.1, 3 / 8 - 8**-0.5 / 2 + 0.1, 1 / 2 - 2**-0.5 / 2 + 0.1]
-    assert half.weights(ServerState(torch.zeros(1)), senders).tolist() == pytest.approx(raw)
+    assert feddisco.weights(ServerState(torch.zeros(1)), senders).tolist() == pytest.approx(raw)
 
 
 def test_feddiscos_target_has_a_number_for_each_class():
-    half = server("feddisco", target=(1.0, 2.0))
+    feddisco = server("feddisco", target=(1.0, 2.0))
     with pytest.raises(InputError, match=r"^strategy.server.target: 2 numbers; allowed: one for each of 3 classes$"):
-        half.init(torch.zeros(9), replace(ONE, classes=3), 4)
+        feddisco.init(torch.zeros(9), replace(ONE, classes=3), 4)
     with pytest.raises(InputError, match=r"^strategy.server.target=\[1.0,0.0\]: allowed: a list, each item .* above 0"):
         server("feddisco", target=(1.0, 0.0))
 
 
 def test_feddisco_without_any_weight_is_fedavg():
     """Raw weights 1/4 - 10 * 1/2 and 3/4 - 10 * 1/2."""
-    half = server("feddisco", discrepancy_weight=10, offset=0)
+    feddisco = server("feddisco", discrepancy_weight=10, offset=0)
     counts = torch.tensor([[1, 0], [0, 3]])
     senders = Senders(clients=torch.arange(2), samples=torch.tensor([1, 3]), label_counts=counts)
-    assert half.weights(start(half, 0.0), senders).tolist() == [0.25, 0.75]
+    assert feddisco.weights(start(feddisco, 0.0), senders).tolist() == [0.25, 0.75]
 
 
 def test_fedlesams_steps():
     received, state = {MODEL: torch.tensor([1.0, 0.5])}, {"earlier": torch.tensor([2.0, 1.5])}
-    half = client("fedlesam", rho=0.1)
-    models = stepped(half, received, [1.0, 0.5], state, steps=2, is_new=False)
+    fedlesam = client("fedlesam", rho=0.1)
+    models = stepped(fedlesam, received, [1.0, 0.5], state, steps=2, is_new=False)
     assert models[0] == pytest.approx((0.8929289322, 0.2717157288), abs=1e-6)
     assert models[1] == pytest.approx((0.7965649712, 0.1347451660), abs=1e-6)
 
@@ -251,34 +252,34 @@ def test_fedlesam_without_a_move_is_sgd(is_new):
 
 @pytest.mark.parametrize(("tau", "expected"), [(1.0, 0.4747367189), (3.0, 0.5232944613)])
 def test_fedntds_loss(tau, expected):
-    half = client("fedntd", beta=1.0, tau=tau)
+    fedntd = client("fedntd", beta=1.0, tau=tau)
     outputs = Outputs(torch.tensor([[2.0, 1.0, 0.0]]), references={MODEL: Outputs(torch.tensor([[1.0, 2.0, 0.0]]))})
-    assert half.loss(outputs, torch.tensor([0]), {}).item() == pytest.approx(expected, abs=1e-6)
+    assert fedntd.loss(outputs, torch.tensor([0]), {}).item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_fedacg_in_two_rounds():
-    half = Quadratics(client("fedprox", mu=0.01), server("fedacg", momentum=0.85), CURVES, (1, 1), lr=0.1, steps=2)
-    state = half.round(start(half.server, 1.0))
+    federation = Quadratics(client("fedprox", mu=0.01), server("fedacg", momentum=0.85), CURVES, (1, 1), 0.1, 2)
+    state = federation.round(start(federation.server, 1.0))
     assert (state.model.item(), state.slots["fedacg/velocity"].item()) == pytest.approx((1.1899, 0.1899), abs=1e-6)
-    assert half.server.broadcast(state)[MODEL].item() == pytest.approx(1.351315, abs=1e-6)
-    assert half.round(state, 1).model.item() == pytest.approx(1.4745002815, abs=1e-6)
+    assert federation.server.broadcast(state)[MODEL].item() == pytest.approx(1.351315, abs=1e-6)
+    assert federation.round(state, 1).model.item() == pytest.approx(1.4745002815, abs=1e-6)
 
 
 def test_fedexps_step():
-    half = server("fedexp", eps=1e-3)
+    fedexp = server("fedexp", eps=1e-3)
     update = update_of({MODEL: torch.tensor([0.75])}, (1, 1))  # D = (-1, 0.5) from 1
     update = replace(update, squared_norms=torch.tensor([1.0, 0.25], dtype=torch.float64))
-    state, metrics = half.aggregate(start(half, 1.0), update, round_of(0, 2))
+    state, metrics = fedexp.aggregate(start(fedexp, 1.0), update, round_of(0, 2))
     assert metrics["lr"] == pytest.approx(4.9212598425, abs=1e-6)
-    assert half.broadcast(state)[MODEL].item() == pytest.approx(-0.2303149606, abs=1e-6)
+    assert fedexp.broadcast(state)[MODEL].item() == pytest.approx(-0.2303149606, abs=1e-6)
     assert state.model.item() == pytest.approx(0.3848425197, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["fedlesam", "fedlesam_released", "apfl", "fedbabu", "lgfedavg", "perfedavg"])
 def test_papers_with_a_plain_mean(name):
     senders = Senders(clients=torch.arange(2), samples=torch.tensor([1, 3]))
-    half = build_experiment(compose([f"strategy={name}"])).strategy.server
-    assert half.weights(start(half, 0.0), senders).tolist() == [1, 1]
+    server_strategy = build_experiment(compose([f"strategy={name}"])).strategy.server
+    assert server_strategy.weights(start(server_strategy, 0.0), senders).tolist() == [1, 1]
 
 
 BUFFERED = Layout(
@@ -293,13 +294,13 @@ BUFFERED = Layout(
 
 @pytest.mark.parametrize("name", ["fedavgm", "fedcm", "fedacg", "fedexp"])
 def test_buffers_are_averaged_and_have_no_momentum(name):
-    half = server(name)
-    state = half.init(torch.tensor([1.0, 5.0]), BUFFERED, 2)
+    server_strategy = server(name)
+    state = server_strategy.init(torch.tensor([1.0, 5.0]), BUFFERED, 2)
     for index, mean in enumerate((9.0, 7.0)):
         update = update_of({MODEL: torch.tensor([0.5, mean])}, (1, 1))
         update = replace(update, squared_norms=torch.tensor([1.0, 0.25], dtype=torch.float64))
-        state, _ = half.aggregate(state, update, replace(round_of(index, 2), layout=BUFFERED))
-        assert state.model[1] == half.broadcast(state)[MODEL][1] == mean
+        state, _ = server_strategy.aggregate(state, update, replace(round_of(index, 2), layout=BUFFERED))
+        assert state.model[1] == server_strategy.broadcast(state)[MODEL][1] == mean
 
 
 # --- networks against naive servers -----------------------------------------------------------------------------------
@@ -365,11 +366,11 @@ CASES = {
     ("case", "momentum"), [*((case, 0.0) for case in CASES), ("fedcm", 0.9), ("mofedsam", 0.9), ("fedacg", 0.9)]
 )
 def test_networks(make_experiment, case, momentum, executor):
-    half, other, kind, settings = CASES[case]
+    client_strategy, server_strategy, kind, settings = CASES[case]
     experiment = make_experiment(
         network=mlp,
         local={"epochs": 2, "lr": 0.2, "lr_decay": 0.5, "momentum": momentum},
-        strategy=Strategy(client=half, server=other),
+        strategy=Strategy(client=client_strategy, server=server_strategy),
         clients_per_round=COHORT,
         hardware={"executor": executor},
     )
@@ -393,7 +394,7 @@ def test_fedsams_second_pass_is_not_counted(make_experiment):
         network.encoder[1].momentum = None
         return network
 
-    pairs = [Strategy(client=half, server=FEDAVG) for half in (client("fedsam", rho=0.0), SGD)]
+    pairs = [Strategy(client=client_strategy, server=FEDAVG) for client_strategy in (client("fedsam", rho=0.0), SGD)]
     models = [final_model(make_experiment(network=counting, strategy=pair), 1) for pair in pairs]
     torch.testing.assert_close(*models, rtol=1e-5, atol=1e-6)
 
@@ -416,8 +417,8 @@ NEUTRAL = {
 @pytest.mark.parametrize("network", [mlp, batch_norm])
 @pytest.mark.parametrize("case", NEUTRAL)
 def test_neutral_settings_are_fedavg(make_experiment, case, network):
-    half, other, plain = NEUTRAL[case]
-    pair = Strategy(client=half, server=other)
+    client_strategy, server_strategy, plain = NEUTRAL[case]
+    pair = Strategy(client=client_strategy, server=server_strategy)
     experiment = make_experiment(network=network, strategy=pair, clients_per_round=COHORT)
     reference = replace(experiment, strategy=Strategy(client=SGD, server=plain))
     torch.testing.assert_close(final_model(experiment, 3), final_model(reference, 3), rtol=1e-5, atol=1e-6)

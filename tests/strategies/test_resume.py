@@ -8,12 +8,12 @@ import pyarrow.parquet
 import pytest
 
 from fedrun.config.composed import compose
-from fedrun.config.options import options
 from fedrun.experiment.experiment import build_experiment
 from fedrun.runs import session
 from fedrun.runs.run import run
 
 from ..helpers.interrupted_runs import Interrupts, rows
+from ..helpers.strategies import FOR_SMALL_MODELS
 
 SETTING = (
     "rounds=4",
@@ -28,11 +28,8 @@ SETTING = (
 )
 
 
-UNFIT = ("fedbn", "fedexlora", "fedit", "fedsalora", "ffalora", "flora")
-"""The small models have neither normalisation layers nor low-rank adapters. Nothing is private in FedBN but what is in
-FedPer; test_lora.py resumes the rules for adapters."""
-
-CASES = {strategy: (f"strategy={strategy}",) for strategy in options("strategy") if strategy not in UNFIT} | {
+# Nothing is private in FedBN but what is in FedPer; test_lora.py resumes the rules for adapters.
+CASES = {strategy: (f"strategy={strategy}",) for strategy in FOR_SMALL_MODELS} | {
     "unseen, flipped and attacking clients that come when they like": (
         "strategy=maxfl",
         "strategy.client.tuning_steps=2",

@@ -27,21 +27,21 @@ COHORT = 5
 
 
 def server(name: str, **settings: object) -> ServerStrategy:
-    half = option("strategy/server", name, **settings)
-    assert isinstance(half, ServerStrategy)
-    return half
+    server_strategy = option("strategy/server", name, **settings)
+    assert isinstance(server_strategy, ServerStrategy)
+    return server_strategy
 
 
-def aggregate(half: ServerStrategy, before: float, ends: list[float]) -> tuple[float, dict[str, float]]:
+def aggregate(server_strategy: ServerStrategy, before: float, ends: list[float]) -> tuple[float, dict[str, float]]:
     """One round on a model of one number, of clients with equally many samples."""
     rows = torch.tensor(ends)[:, None]
     update = replace(update_of({"model": rows.mean(0)}, (1,) * len(ends)), rows=rows)
-    state, metrics = half.aggregate(ServerState(torch.tensor([before])), update, round_of(0, len(ends)))
+    state, metrics = server_strategy.aggregate(ServerState(torch.tensor([before])), update, round_of(0, len(ends)))
     return state.model.item(), metrics
 
 
 @pytest.mark.parametrize(
-    ("half", "ends", "expected"),
+    ("server_strategy", "ends", "expected"),
     [
         (server("median"), [5.0, 1.0, 1e9], 5.0),
         (server("median"), [5.0, 1.0, 1e9, 7.0], 6.0),
@@ -56,8 +56,8 @@ def aggregate(half: ServerStrategy, before: float, ends: list[float]) -> tuple[f
         (server("krum", byzantine=1, keep=3), [1.0, 2.0, 2.5, 9.0, 100.0], 5.5 / 3),
     ],
 )
-def test_worked_numbers(half, ends, expected):
-    assert aggregate(half, 2.0, ends)[0] == pytest.approx(expected, abs=1e-6)
+def test_worked_numbers(server_strategy, ends, expected):
+    assert aggregate(server_strategy, 2.0, ends)[0] == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_geometric_median_by_hand():
@@ -70,14 +70,14 @@ def test_the_geometric_median_by_hand():
 
 def test_centered_clipping_by_hand():
     """Displacements 1, 3, -9 from 2, clipped to 2 around 0: 1, 2, -2; then around 1/3, where they are 2/3, 2, -2."""
-    half = server("centered_clipping", radius=2.0, iterations=1)
-    state = half.init(torch.tensor([2.0]), round_of(0, 3).layout, 3)
+    clipping = server("centered_clipping", radius=2.0, iterations=1)
+    state = clipping.init(torch.tensor([2.0]), round_of(0, 3).layout, 3)
     rows = torch.tensor([[3.0], [5.0], [-7.0]])
     update = replace(update_of({"model": rows.mean(0)}, (1, 1, 1)), rows=rows)
-    after, metrics = half.aggregate(state, update, round_of(0, 3))
+    after, metrics = clipping.aggregate(state, update, round_of(0, 3))
     assert after.model.item() == pytest.approx(2 + 1 / 3)
     assert metrics == {"clipped": 2.0}
-    again, _ = half.aggregate(replace(after, model=state.model), update, round_of(1, 3))
+    again, _ = clipping.aggregate(replace(after, model=state.model), update, round_of(1, 3))
     assert again.model.item() == pytest.approx(2 + 1 / 3 + (2 / 3 + 2 - 2) / 3)
     twice, _ = server("centered_clipping", radius=2.0, iterations=2).aggregate(state, update, round_of(0, 3))
     assert twice.model.item() == again.model.item()
@@ -106,9 +106,9 @@ def test_clipping_weighs_by_samples_and_survives_clients_that_did_not_move():
 
 @pytest.mark.parametrize(("clients", "settings", "least"), [(4, (1, 1), 5), (6, (2, 1), 7), (5, (0, 6), 6)])
 def test_krum_needs_enough_uploads(clients, settings, least):
-    half = server("krum", byzantine=settings[0], keep=settings[1])
+    krum = server("krum", byzantine=settings[0], keep=settings[1])
     with pytest.raises(RunError, match=rf"round 1: Krum .* needs at least {least} uploads, but there are {clients}"):
-        aggregate(half, 0.0, [1.0] * clients)
+        aggregate(krum, 0.0, [1.0] * clients)
 
 
 def test_a_cohort_that_is_too_small_for_krum_is_refused_before_anything_is_trained(make_experiment):
@@ -147,12 +147,12 @@ def test_krum_with_rules_that_leave_clients_out(make_experiment):
 def test_krum_with_clusters(name, refined):
     """2 f + 3 = 3 uploads with f = 0, of clients that may be of different models."""
     krum = server("krum", byzantine=0)
-    half, named = (fedaws(krum), "fedaws") if refined else (krum, "krum")
+    server_strategy, named = (fedaws(krum), "fedaws") if refined else (krum, "krum")
     clusters = build_experiment(compose([f"strategy={name}"])).strategy
     chosen = "label_distributions" if name == "fedconcat" else name
     message = rf"^strategy/clustering={chosen} with strategy/server={named}, which needs at least 3 uploads: "
     with pytest.raises(InputError, match=message):
-        replace(clusters, server=half).check()
+        replace(clusters, server=server_strategy).check()
     replace(clusters, server=server("trimmed_mean")).check()
 
 
@@ -202,13 +202,13 @@ CASES = {
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("case", CASES)
 def test_networks(make_experiment, case, network):
-    half, combine = CASES[case]
+    server_strategy, combine = CASES[case]
     build, local = NETWORKS[network], {"epochs": 2}
     for executor in ("in_process", "vectorized")[: 1 if build is batch_norm else 2]:
         experiment = make_experiment(
             network=build,
             local=local,
-            strategy=Strategy(client=SGD, server=half),
+            strategy=Strategy(client=SGD, server=server_strategy),
             clients_per_round=COHORT,
             hardware={"executor": executor},
         )
@@ -220,17 +220,17 @@ def test_networks(make_experiment, case, network):
 
 
 @pytest.mark.parametrize(
-    "half",
+    "server_strategy",
     [
         server("trimmed_mean", trim=0.0),
         server("krum", byzantine=0, keep=COHORT),
         server("norm_clipping", max_norm=1e6, weighting="uniform"),
     ],
 )
-def test_without_robustness_it_is_the_plain_mean(make_experiment, half):
+def test_without_robustness_it_is_the_plain_mean(make_experiment, server_strategy):
     plain = Strategy(client=SGD, server=UNIFORM)
     experiment = make_experiment(network=mlp, strategy=plain, clients_per_round=COHORT)
-    own = final_model(replace(experiment, strategy=Strategy(client=SGD, server=half)), 3)
+    own = final_model(replace(experiment, strategy=Strategy(client=SGD, server=server_strategy)), 3)
     torch.testing.assert_close(own, final_model(experiment, 3), rtol=1e-5, atol=1e-6)
 
 

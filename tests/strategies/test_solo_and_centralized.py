@@ -145,6 +145,12 @@ def test_a_server_that_uses_nothing_of_what_clients_send(client):
     )
 
 
+def test_a_refined_head_trains_no_encoder():
+    """TurboSVM-FL needs models for its own steps, which change the head only."""
+    with pytest.raises(InputError, match=r"^strategy/server=turbosvm uses nothing of what strategy/client=sgd sends, "):
+        build_experiment(compose(["strategy=turbosvm", "strategy/server@strategy.server.base=solo"]))
+
+
 def test_a_client_that_rests_keeps_its_own_model(make_experiment):
     simulation, first = advanced(make_experiment(network=mlp, strategy=SOLO, clients_per_round=3), 1)
     cohort = set(first.client_states.held)

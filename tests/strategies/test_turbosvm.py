@@ -537,12 +537,12 @@ def test_large_cohorts_are_fitted_pair_by_pair(monkeypatch, kernel, classes, cli
 
 @pytest.mark.parametrize("make", [fedaws, turbosvm])
 def test_what_a_head_refinement_leaves_to_its_base(make):
-    half = make(base=UNIFORM)
+    server = make(base=UNIFORM)
     state = ServerState(torch.tensor([1.0]), {})
-    assert half.weights(state, senders_of((1, 3))).tolist() == [1, 1]
-    half = replace(half, base=option("strategy/server", "mwfed"))
+    assert server.weights(state, senders_of((1, 3))).tolist() == [1, 1]
+    server = replace(server, base=option("strategy/server", "mwfed"))
     state = ServerState(torch.tensor([1.0]), {"weights": torch.tensor([1.5, 0.5], dtype=torch.float64)})
-    assert half.steps(state, torch.tensor([0, 1]), torch.tensor([4, 4])).tolist() == [6, 2]
-    half = replace(half, base=SCAFFOLD.server)
+    assert server.steps(state, torch.tensor([0, 1]), torch.tensor([4, 4])).tolist() == [6, 2]
+    server = replace(server, base=SCAFFOLD.server)
     state = ServerState(torch.tensor([1.0]), {"control": torch.tensor([2.0])})
-    assert {key: each.item() for key, each in half.broadcast(state).items()} == {"model": 1.0, "control": 2.0}
+    assert {key: each.item() for key, each in server.broadcast(state).items()} == {"model": 1.0, "control": 2.0}

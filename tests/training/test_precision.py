@@ -79,10 +79,10 @@ def test_layers_are_rounded_and_parameters_are_not(make_experiment, monkeypatch,
     assert 1e-4 < unlike < 1e-2
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "scaffold", "fedrs"])
-def test_both_executors_round_alike(make_experiment, strategy):
-    halves = build_experiment(compose([f"strategy={strategy}"]).config).strategy
-    experiment = make_experiment(network=small_network, strategy=halves, clients_per_round=5)
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedrs"])
+def test_both_executors_round_alike(make_experiment, name):
+    strategy = build_experiment(compose([f"strategy={name}"]).config).strategy
+    experiment = make_experiment(network=small_network, strategy=strategy, clients_per_round=5)
     one, other, exact = (
         trained(experiment, *how)[1].server.model
         for how in (("bfloat16", "in_process"), ("bfloat16", "vectorized"), ("float32", "in_process"))
@@ -106,7 +106,7 @@ def test_dropout_in_perceptrons_is_trained_in_process(make_experiment, appeal, c
 
 
 @pytest.mark.parametrize("client", ["moon", "fedprox"])
-def test_what_halves_add_to_the_loss_is_float32(make_experiment, client):
+def test_what_client_strategies_add_to_the_loss_is_float32(make_experiment, client):
     strategy = replace(make_experiment().strategy, client=option("strategy/client", client))
     experiment = make_experiment(network=small_network, strategy=strategy, clients_per_round=3)
     _, state, metrics = trained(experiment, "bfloat16")

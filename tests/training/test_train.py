@@ -181,7 +181,7 @@ def test_a_client_with_one_sample_trains():
 
 
 def test_the_correction_comes_before_clipping_and_never_touches_buffers():
-    """A half that replaces the gradient by tens: clipped to norm 1, the step is 0.1 / sqrt(T) everywhere."""
+    """A client strategy that replaces the gradient by tens: clipped to norm 1, the step is 0.1 / sqrt(T) everywhere."""
 
     class Tens(ClientStrategy):
         def direction(self, gradient, model, constants):

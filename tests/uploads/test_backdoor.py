@@ -14,7 +14,7 @@ from fedrun.strategies.client_state import PRIVATE
 from fedrun.system.errors import InputError
 
 from ..helpers.fedconcat_models import fedconcat, logits
-from ..helpers.small_networks import after, mlp
+from ..helpers.small_networks import advanced, mlp
 
 BACKDOOR = option("attack", "backdoor", share=0.34, label=2, size=2, poisoned_share=0.5)
 
@@ -71,7 +71,7 @@ def test_its_success_is_measured_on_cached_features(make_experiment, features):
     simulation = Simulation(
         make_experiment(network=mlp, attack=everyone, strategy=strategy, rounds=2, clients_per_round=6)
     )
-    state = after(simulation, 2)
+    state = advanced(simulation, 2)
     triggered = simulation.federation.triggered
     expected = (logits(simulation, state, triggered).argmax(1) == BACKDOOR.label).double().mean().item()
     assert simulation.test(state)["test/attack_success"] == pytest.approx(expected)
@@ -84,7 +84,7 @@ def test_its_success_on_clients_own_models(make_experiment):
     client, server = option("strategy/client", "fedper"), option("strategy/server", "fedavg")
     strategy = Strategy(client=client, server=server)
     simulation = Simulation(make_experiment(network=mlp, attack=BACKDOOR, strategy=strategy, clients_per_round=3))
-    state = after(simulation, 3)
+    state = advanced(simulation, 3)
     triggered, head = simulation.federation.triggered, simulation.network.layout.head
     images, _ = simulation.samples.gather(triggered)
     shares = []

@@ -87,10 +87,8 @@ def test_an_error_decays_in_rounds_of_absence(make_experiment):
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc"])
 def test_control_variates_follow_what_has_arrived(make_experiment, name, down):
     """The server's mean of all clients' states stays their mean, though uploads are compressed."""
-    half = strategy(name)
-    experiment = make_experiment(
-        network=mlp, clients_per_round=3, strategy=half, compression=compression("topk", fraction=0.2, down=down)
-    )
+    how = compression("topk", fraction=0.2, down=down)
+    experiment = make_experiment(network=mlp, clients_per_round=3, strategy=strategy(name), compression=how)
     simulation, states, _ = rounds(experiment, 3)
     names = {"scaffold": ["control"], "feddyn": ["drift"], "feddc": ["drift"]}[name]
     held, zero = states[-1].client_states.held, torch.zeros(simulation.network.layout.trainable)

@@ -166,6 +166,9 @@ def test_clients_of_several_models_are_not_counted_as_whole_ones(make_experiment
     for server in ("median", "geometric_median", "turbosvm"):
         with pytest.raises(InputError, match=r"^strategy/server=\w+ uses single models, .*fedsoft.* such as fedavg$"):
             build_experiment(compose(["strategy=fedsoft", f"strategy/server={server}"]).config)
+    for moved in ("qffl", "fednova"):  # x_nearest - y_k, which is no displacement of the other centres
+        with pytest.raises(InputError, match=rf"^strategy/client={moved} sends how far .*fedsoft adds it to several"):
+            build_experiment(compose(["strategy=fedsoft", f"strategy/client={moved}", f"strategy/server={moved}"]))
     fedsoft = build_experiment(compose(["strategy=fedsoft"]).config).strategy
     with pytest.raises(InputError, match=r"^compression.rule=vote with .* uses fractions of votes, "):
         make_experiment(strategy=fedsoft, compression=VOTE)

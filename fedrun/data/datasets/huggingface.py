@@ -22,13 +22,13 @@ from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.data.tasks.symbols import IGNORED, LanguageModelling, TokenClassification
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.extras import require_package
 from fedrun.system.fingerprint import fingerprint
 from fedrun.system.hub import hub_or_cache
 
 if TYPE_CHECKING:
     import datasets
 
-INSTALL = "pip install 'fedrun[huggingface]'"
 
 ROW = "fedrun_row"
 """A column that is added to the rows: the number of each, from 1, in the published split. Messages name it."""
@@ -268,10 +268,9 @@ def _lists(label: str | None, rows: datasets.Dataset) -> Iterator[tuple[int, lis
 
 def _parts(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
     """The training and the test rows, with the column :data:`ROW`."""
-    try:
-        import datasets
-    except ImportError:
-        raise InputError(f"dataset=huggingface: datasets is not installed; {INSTALL}") from None
+    require_package("datasets", "huggingface", "dataset=huggingface")
+    import datasets
+
     datasets.disable_progress_bars()
     folder = Path(config.name).expanduser()
     try:

@@ -98,7 +98,7 @@ class SampleTable(DatasetConfig):
             :data:`AUTO_TEST_SHARE` if no column has clients either, otherwise None; None: all rows are for training.
         drop: columns that are not used. All others are features.
         standardise: the network's inputs have mean 0 and standard deviation 1 over the training rows
-            (:class:`fedrun.data.datasets.base.Standardised`): those that are no test samples by ``split`` and
+            (:class:`fedrun.data.datasets.base.Standardised`): those that are not test samples by ``split`` and
             ``test_share``, also of clients that the partition holds out.
     """
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.extras import require_package
 from fedrun.system.hub import hub_or_cache, no_folder
 
 NO_WORD = -1
@@ -69,12 +70,9 @@ def tokenizer_of(name: str) -> Any:
     Raises:
         InputError: transformers is not installed, or there is no such tokenizer.
     """
-    try:
-        import transformers
-    except ImportError:
-        raise InputError(
-            f"dataset.tokenizer={name}: transformers is not installed; pip install 'fedrun[transformers]'"
-        ) from None
+    require_package("transformers", "transformers", f"dataset.tokenizer={name}")
+    import transformers
+
     try:
         with nullcontext() if Path(name).is_dir() else hub_or_cache():
             return transformers.AutoTokenizer.from_pretrained(name)

@@ -48,7 +48,7 @@ CLASSIFICATION = Classification()
 
 
 def require_classes(targets: torch.Tensor, classes: int, where: str) -> None:
-    """Reject targets that are no integers in 0 to ``classes`` − 1.
+    """Reject targets that are not integers in 0 to ``classes`` − 1.
 
     Raises:
         InputError: naming the source and the first such target.

@@ -19,6 +19,9 @@ APART = ("loss", "evaluated", "attack_success")
 ESTIMATE = "_estimate"
 """The ending of the name that replaces a metric's if an adaptive evaluation stopped early."""
 
+ESTIMATED_ACCURACY = f"accuracy{ESTIMATE}"
+"""The metric of such an evaluation."""
+
 ENDINGS_APART = (ESTIMATE, *(f"_of_{clients}" for clients in MEANS))
 """Metrics of pooled samples that are not the task's, and endings of their names."""
 

@@ -102,7 +102,7 @@ class Appeal:
 
 @config_class
 class WithThresholds(Appeal):
-    """Appeal by thresholds.
+    """The base of options that give each client a threshold.
 
     Attributes:
         convention: see :data:`Convention`.

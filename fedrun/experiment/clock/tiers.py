@@ -38,13 +38,13 @@ class Tiers(DeviceClock):
 
     def __post_init__(self) -> None:
         """Reject lists of different lengths, and shares without the sum 1."""
+        if not math.isclose(math.fsum(self.shares), 1.0, abs_tol=1e-6):
+            raise InputError(f"clock.shares: have the sum {math.fsum(self.shares):g}; allowed: 1")
         kinds = len(self.shares)
         for key in ("speeds", "downloads", "uploads", "latencies"):
             if (count := len(getattr(self, key))) != kinds:
                 entries = "1 entry" if count == 1 else f"{count} entries"
                 raise InputError(f"clock.{key}: has {entries}; allowed: {kinds}, as many as clock.shares")
-        if not math.isclose(math.fsum(self.shares), 1.0, abs_tol=1e-6):
-            raise InputError(f"clock.shares: have the sum {math.fsum(self.shares):g}; allowed: 1")
 
     def devices(self, clients: int, seed: int) -> Devices:
         draw = generator(chosen_seed(self.seed, seed), "clock/tiers")

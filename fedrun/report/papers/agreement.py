@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from fedrun.config.grids import SCALES
+from fedrun.config.options import first_sentence
 from fedrun.report.papers.paper_table import PARTS
 from fedrun.report.papers.table_reading import load, tables
 from fedrun.report.table import Table
@@ -122,7 +123,7 @@ def remarks(table: str, text: str) -> str:
     if any("so no differences" in line for line in lines):
         known.append("Other data or another model than the paper's.")
     if note := load(table).notes.get(DIFFERS):
-        known.append(re.split(r"(?<=\.) (?=[A-Z])", note)[0])
+        known.append(first_sentence([note]))
     return " ".join(known)
 
 

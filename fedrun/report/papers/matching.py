@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from fedrun.report.runs import Run
-from fedrun.report.settings import Leaves, identity, leaves, unrecorded, varying, written
+from fedrun.report.settings import Leaves, comparable_text, leaves, unrecorded, varying, written
 from fedrun.runs.display.wording import counted
 
 OF_NO_CELL = "belong to no cell of this table"
@@ -41,13 +41,13 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
     keys = frozenset(varying(list(configs.values())))
     cells: dict[str, list[int]] = {}
     for position, content in configs.items():
-        cells.setdefault(identity(compared_values(content, keys)), []).append(position)
+        cells.setdefault(comparable_text(compared_values(content, keys)), []).append(position)
     assigned: list[tuple[list[int], Run, list[str], set[str]]] = []
     unmatched: list[Run] = []
     ambiguous: list[Run] = []
     for run in runs:
         content = leaves(run.config)
-        exact = cells.get(identity(compared_values(content, keys)))
+        exact = cells.get(comparable_text(compared_values(content, keys)))
         candidates = (
             [exact] if exact else [own for own in cells.values() if may_belong_to(content, configs[own[0]], keys)]
         )
@@ -100,5 +100,7 @@ def compared_values(leaves: Leaves, keys: Set[str]) -> Leaves:
 def may_belong_to(content: Leaves, job: Leaves, keys: Set[str]) -> bool:
     """Whether a run and a cell agree in all compared values, except keys that fedrun did not have for one of them."""
     own, cell = compared_values(content, keys), compared_values(job, keys)
-    same = all(identity({key: own[key]}) == identity({key: cell[key]}) for key in own.keys() & cell.keys())
+    same = all(
+        comparable_text({key: own[key]}) == comparable_text({key: cell[key]}) for key in own.keys() & cell.keys()
+    )
     return same and (own.keys() ^ cell.keys()) <= unrecorded(content, job)

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from fedrun.data.evaluation_split import pooled_metric, recorded_split
 from fedrun.data.targets import Target
-from fedrun.data.tasks.metric_names import CLASSIFICATION_MEASURES, measures, recorded_score
+from fedrun.data.tasks.metric_names import CLASSIFICATION_MEASURES, ESTIMATED_ACCURACY, measures, recorded_score
 from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.runs.display import wording
 from fedrun.runs.display.progress import Progress
@@ -156,10 +156,6 @@ class PlainLines(Observer):
         print(text, file=self._stream, flush=True)
 
 
-ESTIMATE = "accuracy_estimate"
-"""The metric of a row in place of the accuracy if an adaptive evaluation ended early."""
-
-
 def columns(row: Row) -> tuple[tuple[str, int, str | None], ...]:
     """Heading, width and row key of each column of the plain lines; 75 columns in all for a classification.
 
@@ -190,8 +186,8 @@ def line(progress: Progress, row: Row) -> str:
         if key is not None:
             part, _, metric = key.partition("/")
             cells[heading] = wording.value(key, pooled_metric(row, metric) if part == "test" else row.get(key))
-    if (estimate := pooled_metric(row, ESTIMATE)) is not None:
-        cells["accuracy"] = f"~ {wording.value(f'test/{ESTIMATE}', estimate)}"
+    if (estimate := pooled_metric(row, ESTIMATED_ACCURACY)) is not None:
+        cells["accuracy"] = f"~ {wording.value(f'test/{ESTIMATED_ACCURACY}', estimate)}"
     return "".join(f"{cells[heading]:>{width}}" for heading, width, _ in shown)
 
 
@@ -257,7 +253,9 @@ def facts(progress: Progress) -> Table:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
     part = recorded_split(row)
-    grid.add_row(part, measured(row, tuple(f"{part}/{metric}" for metric in (ESTIMATE, *measures(row), "loss"))))
+    grid.add_row(
+        part, measured(row, tuple(f"{part}/{metric}" for metric in (ESTIMATED_ACCURACY, *measures(row), "loss")))
+    )
     score = recorded_score(row)
     if row.get("train/loss") is not None:
         grid.add_row("train", measured(row, (f"train/{score}", "train/loss")))

@@ -218,7 +218,7 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]
 def add_legend(figure: Figure) -> None:
     """A legend below the panels with every label of any panel, in at most 4 columns; none without a label.
 
-    Long labels are wrapped, and the figure grows by the legend's lines. A ``$`` in a label is no formula.
+    Long labels are wrapped, and the figure grows by the legend's lines. A ``$`` in a label does not begin a formula.
     """
     handles: dict[str, Artist] = {}
     for axes in figure.axes:

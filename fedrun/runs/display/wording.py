@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from fedrun.data.evaluation_split import EVALUATION_SPLITS, TARGETED
 from fedrun.data.targets import Target
-from fedrun.data.tasks.metric_names import MEANS, measures
+from fedrun.data.tasks.metric_names import ESTIMATE, MEANS, measures
 
 NAMES = {
     "accuracy": "accuracy",
@@ -29,7 +29,7 @@ NAMES = {
 """The part of a known metric's key after the slash, as people write it."""
 
 ENDINGS = {
-    "_estimate": "estimated {}",
+    ESTIMATE: "estimated {}",
     "_mean": "mean {}",
     "_std": "std of {}",
     "_worst_tenth": "{} of the worst tenth",

@@ -16,8 +16,8 @@ from fedrun.config.config_class import config_class
 from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.experiment.tracking import Tracking
 from fedrun.runs.tracking.artifacts import FILES, Artifact
-from fedrun.runs.tracking.installed import require_installed
 from fedrun.runs.tracking.settings import flat_settings, run_name
+from fedrun.system.extras import require_package
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -51,7 +51,7 @@ class MLflow(Tracking):
         Raises:
             InputError: MLflow is not installed.
         """
-        require_installed("mlflow")
+        require_package("mlflow", "mlflow", "tracking=mlflow")
         return MLflowObserver(self)
 
 

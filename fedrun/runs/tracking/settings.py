@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
 
+from fedrun.config.dotted_keys import flattened
 from fedrun.config.identity import IRRELEVANT
 from fedrun.experiment.observer import RunInfo
 
@@ -30,13 +29,5 @@ def run_name(run: RunInfo) -> str:
 
 def flat_settings(run: RunInfo) -> dict[str, Scalar]:
     """The chosen option of each group (``strategy: fedavg``), every key (``local.lr: 0.1``), and fedrun's commit."""
-    return {**run.choices, **dict(_leaves(run.config, "")), **({"commit": run.commit} if run.commit else {})}
-
-
-def _leaves(node: Mapping[str, Any], above: str) -> Iterator[tuple[str, Scalar]]:
-    for name, value in node.items():
-        key = f"{above}{name}"
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{key}.")
-        else:
-            yield key, value if isinstance(value, Scalar) else str(list(value))
+    keys = {key: value if isinstance(value, Scalar) else str(list(value)) for key, value in flattened(run.config)}
+    return {**run.choices, **keys, **({"commit": run.commit} if run.commit else {})}

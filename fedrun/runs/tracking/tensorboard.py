@@ -12,8 +12,8 @@ from fedrun.config.config_class import config_class
 from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.experiment.tracking import Tracking
 from fedrun.runs.folder import CURVES, EVENTS
-from fedrun.runs.tracking.installed import require_installed
 from fedrun.runs.tracking.settings import flat_settings
+from fedrun.system.extras import require_package
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -35,7 +35,7 @@ class TensorBoard(Tracking):
         Raises:
             InputError: TensorBoard is not installed.
         """
-        require_installed("tensorboard")
+        require_package("tensorboard", "tensorboard", "tracking=tensorboard")
         return TensorBoardObserver(self.plots)
 
 

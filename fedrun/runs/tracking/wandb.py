@@ -16,6 +16,7 @@ from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.experiment.tracking import Tracking
 from fedrun.runs.tracking.artifacts import FILES, Artifact
 from fedrun.runs.tracking.settings import flat_settings, run_name
+from fedrun.system.errors import one_line
 
 if TYPE_CHECKING:
     import wandb
@@ -100,7 +101,7 @@ class WandbObserver(Observer):
         try:
             self._run = self._open(run)
         except Exception as error:
-            log.warning("W&B is off for this run: %s", one_line(error))
+            log.warning("W&B is off for this run: %s", _message(error))
             return
         self._round = round_of(run.history[-1]) if run.history else 0
         folder = Path(self._run.dir).parents[1]  # of this session's records, and of earlier ones
@@ -117,7 +118,7 @@ class WandbObserver(Observer):
         try:
             self._run.log({key: value for key, value in row.items() if value is not None}, step=step)
         except Exception as error:
-            log.warning("W&B stopped recording at round %d: %s", step, one_line(error))
+            log.warning("W&B stopped recording at round %d: %s", step, _message(error))
             self.close()
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
@@ -125,10 +126,12 @@ class WandbObserver(Observer):
         if self._run is None:
             return
         try:
-            self._run.summary.update(headline(summary))
+            from fedrun.runs.summary import beyond_rows  # it imports torch
+
+            self._run.summary.update(beyond_rows(summary))
             self._upload(self._run)
         except Exception as error:
-            log.warning("W&B did not take the results: %s", one_line(error))
+            log.warning("W&B did not take the results: %s", _message(error))
 
     def close(self) -> None:
         # Removed first: a run that cannot be finished must not be used or finished again later.
@@ -138,7 +141,7 @@ class WandbObserver(Observer):
         try:
             run.finish(exit_code=0 if self._completed else 1)
         except Exception as error:
-            log.warning("W&B did not finish: %s", one_line(error))
+            log.warning("W&B did not finish: %s", _message(error))
             return
         if run.offline:
             log.info("W&B recorded offline; to upload: wandb sync --id %s %s", self._id, Path(run.dir).parent)
@@ -167,7 +170,7 @@ class WandbObserver(Observer):
             try:
                 return self._init(info, "online", key, info.tracking_id)
             except Exception as error:
-                log.warning("W&B cannot be used online, so this run is recorded offline: %s", one_line(error))
+                log.warning("W&B cannot be used online, so this run is recorded offline: %s", _message(error))
                 # wandb's service considers the id of the failed run in use until this process ends.
                 return self._init(info, "offline", None, f"{info.tracking_id}-offline")
         return self._init(info, "offline", None, info.tracking_id)
@@ -226,15 +229,6 @@ def known_key(base_url: str) -> str | None:
     return None
 
 
-def headline(summary: Mapping[str, Any]) -> dict[str, float | int | None]:
-    """The entries of ``summary.json`` that no row has: ``rounds_to/0.70``, ``best/test/f1``, ``best_round/test/f1``."""
-    rounds_to = {f"rounds_to/{target}": hit for target, hit in summary["rounds_to"].items()}
-    best = {f"best/{metric}": entry["value"] for metric, entry in summary["best"].items()}
-    best_round = {f"best_round/{metric}": entry["round"] for metric, entry in summary["best"].items()}
-    return rounds_to | best | best_round
-
-
-def one_line(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """An exception's message on one line of readable length, or its type if it has none."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 200 else text[:199] + "…"
+    return one_line(" ".join(str(error).split()) or type(error).__name__, 200)

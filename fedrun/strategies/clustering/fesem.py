@@ -20,8 +20,8 @@ UNKNOWN = -1.0
 class FeSEM(SeveralModels):
     """A participant trains the model that is nearest to the model it sent last, by Euclidean distance over all of θ.
 
-    All models have the same initial parameters. Clients that take part for the first time are assigned at random, as
-    evenly as possible.
+    All models have the same initial parameters. Clients that take part for the first time join, in random order, the
+    model that has the fewest clients.
     """
 
     stores_last_upload: ClassVar[bool] = True
@@ -40,5 +40,8 @@ class FeSEM(SeveralModels):
         clusters = measured.argmin(1)
         new = (measured == UNKNOWN).all(1).nonzero().flatten()
         order = torch.randperm(len(new), generator=generator(context.seed, "clusters/first", round.index))
-        clusters[new[order]] = torch.arange(len(new)) % len(models)
+        counts = round.membership.sum(0)
+        for client in new[order]:
+            clusters[client] = fewest = counts.argmin()
+            counts[fewest] += 1
         return Assignment(reassigned(round, clusters))

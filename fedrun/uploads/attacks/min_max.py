@@ -28,7 +28,7 @@ class MinMax(Colluding):
         else:
             p = -mean.sign() if self.direction == "sign" else -mean / mean.norm().clamp_min(1e-30)
         # μ + γ p with the largest γ for which ‖μ + γ p − D_i‖ ≤ max_jk ‖D_j − D_k‖ for all i: a root of
-        # ‖p‖² γ² + 2 ⟨p, a_i⟩ γ + ‖a_i‖² − d² = 0 with a_i = μ − D_i (the paper searches it by halving)
+        # ‖p‖² γ² + 2 ⟨p, a_i⟩ γ + ‖a_i‖² − d² = 0 with a_i = μ − D_i (the paper finds it by bisection)
         farthest = max(float((one - honest).norm(dim=1).max()) for one in honest)
         squared, gamma = float(p.double().square().sum()), 0.0
         if squared:

@@ -1,4 +1,4 @@
-"""The target of an option of differential privacy: how much noise, or which ε, at which δ."""
+"""The privacy target: a noise multiplier or ε, and δ."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import torch
 from annotated_types import Ge, Gt, Lt
 
+from fedrun.config.allowed_values import shown
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.strategies.local_training import LocalTraining
@@ -72,8 +73,8 @@ class UserLevel(DifferentialPrivacy):
         super().check(local)
         if (self.noise_cohort is None) != (self.population is None):
             raise InputError(
-                f"privacy.noise_cohort={self.noise_cohort} with privacy.population={self.population}: allowed: both "
-                "or neither"
+                f"privacy.noise_cohort={shown(self.noise_cohort)} with privacy.population={shown(self.population)}: "
+                "allowed: both or neither"
             )
         if self.noise_cohort is not None and self.population is not None and self.noise_cohort > self.population:
             raise InputError(f"privacy.noise_cohort={self.noise_cohort}: allowed: at most population={self.population}")

@@ -25,25 +25,25 @@ def uniforms(count: int) -> torch.Tensor:
     return torch.rand(count, 5, generator=torch.Generator().manual_seed(2))
 
 
-def one_by_one(recipe: Augmentation, batch: torch.Tensor, numbers: torch.Tensor) -> np.ndarray:
+def one_by_one(config: Augmentation, batch: torch.Tensor, numbers: torch.Tensor) -> np.ndarray:
     """The same, image by image, with NumPy's padding and Pillow's rotation."""
     found = []
-    height, width, pad = *batch.shape[-2:], recipe.pad
+    height, width, pad = *batch.shape[-2:], config.pad
     for image, (cropped, down, right, flipped, turned) in zip(batch.numpy(), numbers.tolist(), strict=True):
         changed = image
-        if recipe.fill == "reflect":
+        if config.fill == "reflect":
             padded = np.pad(changed, ((0, 0), (pad, pad), (pad, pad)), mode="reflect")
         else:
-            colours = zip(changed, recipe.fill, strict=True)
+            colours = zip(changed, config.fill, strict=True)
             padded = np.stack([np.pad(plane, pad, constant_values=round(255 * share)) for plane, share in colours])
-        if cropped < recipe.crop:
+        if cropped < config.crop:
             top, left = int(down * (2 * pad + 1)), int(right * (2 * pad + 1))
             changed = padded[:, top : top + height, left : left + width]
-        if flipped < recipe.flip:
+        if flipped < config.flip:
             changed = changed[:, :, ::-1]
-        if recipe.rotation:
-            angle = (2 * turned - 1) * recipe.rotation
-            colour = tuple(round(255 * share) for share in recipe.fill)
+        if config.rotation:
+            angle = (2 * turned - 1) * config.rotation
+            colour = tuple(round(255 * share) for share in config.fill)
             upright = Image.fromarray(np.ascontiguousarray(changed.transpose(1, 2, 0)))
             changed = np.asarray(upright.rotate(angle, Image.Resampling.NEAREST, fillcolor=colour)).transpose(2, 0, 1)
         found.append(changed)
@@ -56,18 +56,18 @@ def test_crops_and_flips_equal_those_made_one_by_one(
     fill: object, crop: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHUNK", 7)
-    recipe, batch, numbers = augmentation(fill=fill, crop=crop), images(60, 12, 9), uniforms(60)
-    changed = recipe(batch, numbers)
+    config, batch, numbers = augmentation(fill=fill, crop=crop), images(60, 12, 9), uniforms(60)
+    changed = config(batch, numbers)
     assert changed.dtype == torch.uint8
-    assert np.array_equal(changed.numpy(), one_by_one(recipe, batch, numbers))
+    assert np.array_equal(changed.numpy(), one_by_one(config, batch, numbers))
     assert torch.equal(batch, images(60, 12, 9))  # the dataset itself stays
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (31, 24)])
 def test_rotations_equal_pillows_but_for_ties(height: int, width: int) -> None:
-    recipe = augmentation(fill=(0.2, 0.4, 0.6), rotation=15.0)
+    config = augmentation(fill=(0.2, 0.4, 0.6), rotation=15.0)
     batch, numbers = images(100, height, width), uniforms(100)
-    same = recipe(batch, numbers).numpy() == one_by_one(recipe, batch, numbers)
+    same = config(batch, numbers).numpy() == one_by_one(config, batch, numbers)
     assert same.mean() > 0.999  # Pillow computes with 16 bits behind the point
     quarter = Augmentation(pad=0, crop=0.0, flip=0.0, rotation=90.0, fill=BLACK)
     numbers[:, 4] = 1.0  # counter-clockwise by the whole 90 degrees
@@ -103,10 +103,10 @@ def test_every_shift_is_equally_likely() -> None:
 
 def test_draws_have_an_address() -> None:
     batch = images(50, 8, 8)
-    recipe = augmentation(flip=0.5)
+    config = augmentation(flip=0.5)
 
     def epochs(seed: int, round: int, client: int) -> tuple[torch.Tensor, torch.Tensor]:
-        augment = recipe.drawn(seed, round, client)
+        augment = config.drawn(seed, round, client)
         return augment(batch), augment(batch)
 
     first, second = epochs(1, 2, 3)

@@ -74,8 +74,8 @@ def publish(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(theirs, "meta", theirs.meta | {"md5": listed([[names, ""]])[0][1]})
 
 
-def cifar(recipe: type[Cifar], root: Path, download: bool = False) -> Cifar:
-    return recipe(data_dir=str(root), download=download, mean=(0.0,) * 3, std=(1.0,) * 3, augmentation=None)
+def cifar(config_class: type[Cifar], root: Path, download: bool = False) -> Cifar:
+    return config_class(data_dir=str(root), download=download, mean=(0.0,) * 3, std=(1.0,) * 3, augmentation=None)
 
 
 def test_the_batches_of_cifar10_are_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,10 +100,10 @@ def test_cifar100_has_the_fine_labels(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_colours_are_normalised_each_by_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(monkeypatch, write10(tmp_path))
-    recipe = Cifar10(
+    config = Cifar10(
         data_dir=str(tmp_path), download=False, mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 1.0), augmentation=None
     )
-    dataset = recipe.load()
+    dataset = config.load()
     pixel = dataset.encoding(dataset.inputs[:1])[0, :, 5, 6].tolist()
     assert pixel == pytest.approx([(10 / 255 - 0.1) / 0.5, (6 / 255 - 0.2) / 0.25, 5 / 255 - 0.3])
 

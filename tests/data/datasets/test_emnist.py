@@ -69,9 +69,9 @@ def test_images_are_upright(tmp_path: Path) -> None:
 
 def test_the_first_classes_alone(tmp_path: Path) -> None:
     write(tmp_path, "letters", [1, 11, 10, 26, 2], [12, 3])
-    recipe = emnist(tmp_path, first_classes=10)
-    dataset = recipe.load()
-    assert recipe.spec == dataset.spec
+    config = emnist(tmp_path, first_classes=10)
+    dataset = config.load()
+    assert config.spec == dataset.spec
     assert dataset.class_names == tuple("abcdefghij")
     assert dataset.targets.tolist() == [0, 9, 1, 2]
     assert dataset.inputs[:, 0, 0, 0].tolist() == [0, 2, 4, 1]

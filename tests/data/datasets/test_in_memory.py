@@ -24,9 +24,9 @@ def split(count: int, dtype: str = "uint8") -> tuple[np.ndarray, np.ndarray]:
 
 def test_arrays_are_a_dataset():
     train, test = split(20), split(5)
-    recipe = fedrun.InMemory.of(train, test, classes=3)
-    dataset = recipe.load()
-    assert recipe.spec == dataset.spec == Spec((1, 8, 8), 3)
+    config = fedrun.InMemory.of(train, test, classes=3)
+    dataset = config.load()
+    assert config.spec == dataset.spec == Spec((1, 8, 8), 3)
     assert (dataset.train_size, dataset.users, dataset.class_names) == (20, None, ("0", "1", "2"))
     assert dataset.inputs.dtype == torch.uint8
     assert np.array_equal(dataset.inputs[20:], test[0])

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from fedrun.data.datasets.sent140 import Sent140, tokens
-from fedrun.system.errors import InputError
+
+from ...helpers.refused_datasets import refused
 
 GLOVE = "good 1 2\nbad -1 0.5\n<user> 0.25 0\ncafé 8 8\n! 0 -4\ngood 9 9\n"
 
@@ -141,15 +142,7 @@ def test_word_vectors_that_cannot_be_used_are_refused(tmp_path: Path, content: b
 
 
 def test_missing_word_vectors_are_refused_with_the_way_to_get_them(tmp_path: Path) -> None:
-    recipe = sent140(tmp_path)
+    config = sent140(tmp_path)
     write_csv(tmp_path, row(0, "ann", "x"))
     (tmp_path / "vectors.txt").unlink()
-    refused(recipe, tmp_path / "vectors.txt", "no such file; fedrun-data glove fetches")
-
-
-def refused(recipe: Sent140, place: Path, complaint: str) -> None:
-    with pytest.raises(InputError) as refusal:
-        recipe.load()
-    assert str(place) in str(refusal.value)
-    assert complaint in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+    refused(config, tmp_path / "vectors.txt", "no such file; fedrun-data glove fetches")

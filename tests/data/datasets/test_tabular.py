@@ -14,6 +14,8 @@ from fedrun.data.datasets.tabular import Tabular
 from fedrun.data.partitions.natural import Natural
 from fedrun.system.errors import InputError
 
+from ...helpers.refused_datasets import refused
+
 TABLE = "client,a,label,b,part\nx,1,0,10,train\ny,3,2,10,test\nx,5,1,10,train\ny,7,1,10,train\nx,9,0,11,test\n"
 
 
@@ -173,23 +175,15 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     )
 
 
-def refused(recipe: Tabular, place: Path, complaint: str) -> None:
-    with pytest.raises(InputError) as refusal:
-        recipe.load()
-    assert str(place) in str(refusal.value)
-    assert complaint in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-
-
 def test_features_that_do_not_vary_or_are_huge(tmp_path: Path) -> None:
     """The mean of a hundred times 0.1 is not 0.1, nor is the square of 1e200 a number."""
     rows = [f"{index % 2},0.1,{(-1) ** index * 1e200},train" for index in range(100)]
     path = tmp_path / "table.csv"
     path.write_text("\n".join(["y,constant,huge,split", *rows, "1,0.2,2e200,test", ""]))
-    recipe = Tabular(
+    config = Tabular(
         file=str(path), label="y", classes=2, client=None, split="split", test_share=None, drop=(), standardise=True
     )
-    dataset = recipe.load()
+    dataset = config.load()
     inputs = dataset.encoding(dataset.inputs)
     assert inputs[:, 0].tolist() == [0] * 101
     torch.testing.assert_close(inputs[:, 1], torch.tensor([1.0, -1.0] * 50 + [2.0]))
@@ -198,18 +192,18 @@ def test_features_that_do_not_vary_or_are_huge(tmp_path: Path) -> None:
 def test_clients_are_named_as_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("who,y,a\n7,0,1\n007,1,2\n10,0,3\n")
-    recipe = Tabular(
+    config = Tabular(
         file=str(path), label="y", classes=2, client="who", split=None, test_share=None, drop=(), standardise=False
     )
-    users = recipe.load().users
+    users = config.load().users
     assert users is not None
     assert users.names == ("007", "10", "7")  # as texts, since one of them is no number
     path.write_text("who,y,a\n7,0,1\n,1,2\n")
     with pytest.raises(InputError, match=r"row 2 has who ''; clients are texts or integers"):
-        recipe.load()
+        config.load()
     path.write_text("who,y\n7,0\n")
     with pytest.raises(InputError, match=r"no column is left as an input"):
-        recipe.load()
+        config.load()
 
 
 def test_dates_name_clients_and_classes(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from PIL import Image
 
 from fedrun.data.datasets.celeba import Celeba
 from fedrun.data.datasets.femnist import CLASS_NAMES, Femnist
-from fedrun.data.datasets.leaf import LeafDataset
 from fedrun.data.datasets.shakespeare import Shakespeare
-from fedrun.system.errors import InputError
+
+from ...helpers.refused_datasets import refused
 
 Columns = dict[str, list[Any]]
 
@@ -174,11 +174,3 @@ def test_a_mixture_of_formats_is_refused(tmp_path: Path, write_leaf: Callable[..
     write(tmp_path / "femnist/train/0.parquet", WRITERS)
     write_leaf("femnist/train/a.json", {"ann": ([[0.5] * 784], [1])})
     refused(femnist(tmp_path), tmp_path / "femnist", "has .json and .parquet files; allowed: files of one format")
-
-
-def refused(recipe: LeafDataset, place: Path, complaint: str) -> None:
-    with pytest.raises(InputError) as refusal:
-        recipe.load()
-    assert str(place) in str(refusal.value)
-    assert complaint in str(refusal.value)
-    assert "\n" not in str(refusal.value)

@@ -70,7 +70,7 @@ def test_an_archive_becomes_what_the_loader_reads(site: Any, tmp_path: Path) -> 
         "training.1600000.processed.noemoticon.csv"
     ]
     (tmp_path / "vectors").write_text("good 3 4\n")
-    recipe = Sent140(
+    config = Sent140(
         data_dir=str(tmp_path),
         cache_dir=None,
         min_samples=1,
@@ -78,7 +78,7 @@ def test_an_archive_becomes_what_the_loader_reads(site: Any, tmp_path: Path) -> 
         vectors=str(tmp_path / "vectors"),
         dimension=2,
     )
-    assert recipe.load().inputs.tolist() == [[3.0, 4.0]]
+    assert config.load().inputs.tolist() == [[3.0, 4.0]]
     assert [*(tmp_path / STAGING).iterdir()] == []
     assert command("sent140", "--data-dir", tmp_path, "--url", "http://127.0.0.1:9") == 0  # is there: nothing to ask
 

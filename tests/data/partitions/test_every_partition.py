@@ -95,8 +95,8 @@ def test_samples_are_used_once_and_the_seed_decides(make_dataset, scheme, data, 
         return
     event("split")
 
-    shares = federation.train
-    used = shares.samples.tolist()
+    clients = federation.train
+    used = clients.samples.tolist()
     assert len(used) == len(set(used))
     expected = set(range(dataset.train_size))
     if scheme == "natural":
@@ -107,14 +107,14 @@ def test_samples_are_used_once_and_the_seed_decides(make_dataset, scheme, data, 
     assert set(used) == expected
 
     if scheme == "domains":
-        assert len(shares) == 2 * partition.clients_per_domain
+        assert len(clients) == 2 * partition.clients_per_domain
     else:
-        assert len(shares) == (2 if scheme == "natural" else partition.clients)
-    assert shares.sizes.min() >= 1 and shares.sizes.sum() == len(used)
-    assert str(shares.samples.dtype) == str(shares.offsets.dtype) == "torch.int64"
+        assert len(clients) == (2 if scheme == "natural" else partition.clients)
+    assert clients.sizes.min() >= 1 and clients.sizes.sum() == len(used)
+    assert str(clients.samples.dtype) == str(clients.offsets.dtype) == "torch.int64"
 
     again = partition.split(dataset, seed).train
-    assert again.samples.equal(shares.samples) and again.offsets.equal(shares.offsets)
+    assert again.samples.equal(clients.samples) and again.offsets.equal(clients.offsets)
 
 
 @pytest.mark.parametrize("scheme", sorted(set(SCHEMES) - {"natural", "domains"}))
@@ -131,7 +131,7 @@ def test_another_seed_is_another_partition_and_the_partitions_own_outranks_it(ma
         "clusters": {"clusters": 3, "labels_per_cluster": 2},
         "users_or_iid": {"sample_fraction": 1.0, "train_fraction": 0.9, "min_samples": 1},
     }.get(scheme, {})
-    recipe = {
+    config_class = {
         "iid": IID,
         "iid_niid_bench": IIDNiidBench,
         "iid_class_exact": IIDClassExact,
@@ -147,9 +147,9 @@ def test_another_seed_is_another_partition_and_the_partitions_own_outranks_it(ma
     }[scheme]
 
     def held(own, run):
-        shares = recipe(clients=10, seed=own, **keys).split(dataset, run).train
-        return [shares[client].tolist() for client in range(10)]
+        clients = config_class(clients=10, seed=own, **keys).split(dataset, run).train
+        return [clients[client].tolist() for client in range(10)]
 
-    assert recipe(clients=10, seed=0, **keys).choice == f"partition={scheme}"
+    assert config_class(clients=10, seed=0, **keys).choice == f"partition={scheme}"
     assert held(None, 0) == held(0, 1) == held(0, 2)
     assert held(None, 0) != held(None, 1)

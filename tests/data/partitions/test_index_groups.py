@@ -22,5 +22,5 @@ def test_samples_by_class_with_an_empty_class():
 
 def test_two_groups_are_split_over_three_clients():
     # pile 0 is [7 8 9], of which the clients get 1, 0, 2; pile 1 is [4 5], of which they get 0, 1, 1
-    shares = split_groups(np.array([7, 8, 9, 4, 5]), np.array([[1, 0, 2], [0, 1, 1]]))
-    assert [shares[client].tolist() for client in range(3)] == [[7], [4], [8, 9, 5]]
+    clients = split_groups(np.array([7, 8, 9, 4, 5]), np.array([[1, 0, 2], [0, 1, 1]]))
+    assert [clients[client].tolist() for client in range(3)] == [[7], [4], [8, 9, 5]]

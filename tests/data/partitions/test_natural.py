@@ -59,10 +59,10 @@ def test_without_a_publishers_split_users_are_drawn_as_in_leaf(make_dataset, siz
             partition.split(dataset, seed)
         return
     federation = partition.split(dataset, seed)
-    for shares, users in ((federation.train, train), (federation.test, test)):
-        assert shares.names == tuple(f"user{user}" for user in users)
+    for clients, users in ((federation.train, train), (federation.test, test)):
+        assert clients.names == tuple(f"user{user}" for user in users)
         expected = [list(range(starts[user], starts[user] + sizes[user])) for user in users]
-        assert [shares[k].tolist() for k in range(len(shares))] == expected
+        assert [clients[k].tolist() for k in range(len(clients))] == expected
 
 
 def test_leafs_published_numbers_of_users(make_dataset):

@@ -256,9 +256,9 @@ def test_a_damaged_description_is_refused_in_one_line():
 
 
 def test_a_scale_without_scales_is_refused():
-    with pytest.raises(InputError, match=r"^scale=smoke: allowed: full, as this is no experiment with scales$"):
+    with pytest.raises(InputError, match=r"^scale=smoke: allowed: full, because this experiment has no scales$"):
         compose(["scale=smoke"])
-    with pytest.raises(InputError, match=r"^scale=small: allowed: full, as this is no experiment with scales$"):
+    with pytest.raises(InputError, match=r"^scale=small: allowed: full, because this experiment has no scales$"):
         compose(["experiment=demo", "scale=small"])
     with pytest.raises(InputError, match=r"^scale=tiny: allowed: full, small, smoke$"):
         compose(["experiment=turbosvm/table2", "scale=tiny"])

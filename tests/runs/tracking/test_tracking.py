@@ -47,7 +47,7 @@ def test_none_has_no_keys_and_one_of_ones_own_has_its_own_only():
 
 def test_a_tracker_that_is_not_installed_is_one_line(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr("fedrun.runs.tracking.installed.find_spec", lambda name: None)
+    monkeypatch.setattr("fedrun.system.extras.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"tracking=mlflow: mlflow is not installed; pip install 'fedrun\[mlflow\]'"):
         option("tracking", "mlflow").observer()
 

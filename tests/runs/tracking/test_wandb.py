@@ -12,7 +12,7 @@ import pytest
 
 from fedrun.config.build import option
 from fedrun.config.config_class import ArgumentError
-from fedrun.runs.tracking.wandb import Patience, Tracking, WandbObserver, headline, known_key, one_line
+from fedrun.runs.tracking.wandb import Patience, Tracking, WandbObserver, known_key
 
 SUMMARY = {
     "rounds_to": {"0.70": 2, "0.90": None},
@@ -253,23 +253,6 @@ def test_the_key_is_found_without_asking(monkeypatch, tmp_path):
     monkeypatch.delenv("WANDB_API_KEY")
     (tmp_path / "netrc").write_text("not a netrc file")
     assert known_key("https://api.example.org") is None
-
-
-def test_the_headline_of_a_summary():
-    assert headline(SUMMARY) == {
-        "rounds_to/0.70": 2,
-        "rounds_to/0.90": None,
-        "best/test/accuracy": 0.8,
-        "best/test/loss": 0.5,
-        "best_round/test/accuracy": 2,
-        "best_round/test/loss": 1,
-    }
-
-
-def test_an_error_takes_one_line_of_at_most_200_characters():
-    assert one_line(ValueError("a\n  b")) == "a b"
-    assert one_line(ValueError()) == "ValueError"
-    assert len(one_line(ValueError("x" * 1000))) == 200
 
 
 @pytest.mark.parametrize(("word", "mode"), [("dryrun", "offline"), ("offline", "offline"), ("", "online")])

@@ -24,11 +24,7 @@ from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 
 from ...conftest import first_executor
-from ...helpers.small_networks import batch_norm
-
-
-def logistic(spec):
-    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(16, spec.classes)))
+from ...helpers.small_networks import batch_norm, logistic
 
 
 def without_bias(spec):
@@ -60,13 +56,13 @@ def random_models(simulation, count: int) -> list[torch.Tensor]:
     return [torch.randn(simulation.network.layout.size, generator=draw) for _ in range(count)]
 
 
-def round_of(index, cohort, models, membership, memory=NO_STATE) -> ClusteringRound:
+def round_of(index, cohort, models, membership, client_states=NO_STATE) -> ClusteringRound:
     """A round that is about to begin, with all clients at hand."""
 
     def query(clients, question):
         return torch.stack([question(client) for client in clients.tolist()])
 
-    return ClusteringRound(index, cohort, models, membership, memory, query)
+    return ClusteringRound(index, cohort, models, membership, client_states, query)
 
 
 def test_label_distributions(work):
@@ -89,8 +85,8 @@ def test_privacy_adds_laplace_noise(make_experiment):
 
 def test_the_mean_softmax_of_random_inputs(simulation, work):
     (model,) = random_models(simulation, 1)
-    half = option("strategy/clustering", "random_inputs", inputs=700)
-    found = half.distribution(work, model, FirstUpdate(model, 1, 0.1))
+    clustering = option("strategy/clustering", "random_inputs", inputs=700)
+    found = clustering.distribution(work, model, FirstUpdate(model, 1, 0.1))
     draw = generator(work.seed, "clusters/inputs")
     noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
     expected = torch.softmax(network_of(simulation, model)(noise), 1).mean(0)
@@ -116,16 +112,16 @@ def test_one_step_moves_the_bias_by_the_labels(make_experiment, formula, expecte
     state.server.model[-2:] = 0
     after, _ = simulation.advance(state)
     assert after.server.model[-2:].tolist() == pytest.approx([0.025, -0.025])
-    half = option("strategy/clustering", "bias_movement", formula=formula)
-    found = half.distribution(work_of(simulation), state.server.model, FirstUpdate(after.server.model, 1, 0.1))
+    clustering = option("strategy/clustering", "bias_movement", formula=formula)
+    found = clustering.distribution(work_of(simulation), state.server.model, FirstUpdate(after.server.model, 1, 0.1))
     assert found.tolist() == pytest.approx(expected, abs=1e-4)
 
 
 def test_momentum_is_taken_out_of_the_movement(simulation, work):
     before, after = random_models(simulation, 2)
-    half = option("strategy/clustering", "bias_movement")
+    clustering = option("strategy/clustering", "bias_movement")
     heavy = replace(work, local=replace(work.local, momentum=0.75))
-    plain, scaled = (half.distribution(p, before, FirstUpdate(after, 5, 0.1)) for p in (work, heavy))
+    plain, scaled = (clustering.distribution(p, before, FirstUpdate(after, 5, 0.1)) for p in (work, heavy))
     start = torch.softmax(before[-3:].double(), 0)
     torch.testing.assert_close(scaled - start, (plain - start) / 4)
 
@@ -138,8 +134,8 @@ def test_labels_that_make_up_a_sixth_of_three(make_experiment, counts, labels):
     dataset = make_experiment(sizes=[12]).dataset.load()
     targets = torch.tensor([0] * counts[0] + [1] * counts[1] + [2] * counts[2] + [0] * 30)
     simulation = Simulation(make_experiment(network=logistic, sizes=[12], dataset=replace(dataset, targets=targets)))
-    half = option("strategy/clustering", "label_distributions", by="labels", clusters=1)
-    assert {c for c in range(3) if half.labels(half.reported(work_of(simulation)))[0, c]} == labels
+    clustering = option("strategy/clustering", "label_distributions", by="labels", clusters=1)
+    assert {c for c in range(3) if clustering.labels(clustering.reported(work_of(simulation)))[0, c]} == labels
 
 
 def test_by_labels_clients_with_the_same_labels_are_alike(make_experiment):
@@ -165,10 +161,12 @@ def test_clients_of_which_nothing_is_known_are_even():
     assert evenly(has).tolist() == [[0.5, 0, 0.5, 0], [0.25] * 4, [0.25] * 4]
 
 
-def labels_told(half, work, before, models):
+def labels_told(clustering, work, before, models):
     """The labels that a clustering finds in clients' first models."""
-    half = replace(half, by="labels")
-    return half.labels(torch.stack([half.estimate(work, before, FirstUpdate(model, 1, 0.1)) for model in models]))
+    clustering = replace(clustering, by="labels")
+    return clustering.labels(
+        torch.stack([clustering.estimate(work, before, FirstUpdate(model, 1, 0.1)) for model in models])
+    )
 
 
 def test_labels_whose_bias_has_risen(simulation, work):
@@ -188,8 +186,8 @@ def test_labels_whose_logits_for_random_inputs_the_head_has_raised(make_experime
 
     simulation = Simulation(make_experiment(network=build))
     before, *after = random_models(simulation, 6)
-    half = option("strategy/clustering", "random_inputs", inputs=700)
-    found = labels_told(half, work_of(simulation), before, after)
+    clustering = option("strategy/clustering", "random_inputs", inputs=700)
+    found = labels_told(clustering, work_of(simulation), before, after)
     draw = generator(0, "clusters/inputs")
     noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
     networks = [build(simulation.dataset.spec) for _ in range(6)]
@@ -222,11 +220,11 @@ def test_inferred_labels_on_digits(default_experiment, name):
     local = replace(default_experiment.local, lr=0.1, batch_size=16, epochs=5)
     in_order = replace(default_experiment.hardware, executor="in_process")
     simulation = Simulation(replace(default_experiment, local=local, hardware=in_order), federation=federation)
-    state, half = simulation.initial(), option("strategy/clustering", name)
+    state, clustering = simulation.initial(), option("strategy/clustering", name)
     task = CohortJob(torch.arange(35), 0, {MODEL: state.server.model}, state.client_states)
     executor = first_executor(simulation)
     models = [result.model.clone() for result in executor.client_results(task)]
-    has = labels_told(half, executor.context, state.server.model, models)
+    has = labels_told(clustering, executor.context, state.server.model, models)
     assert torch.equal(has[:30], counts[:30] > 0)
     mixed, found = counts[30:], has[30:]
     assert found[mixed >= 22].all()  # twice as frequent as on average
@@ -267,13 +265,15 @@ def test_a_diverged_model_is_chosen_by_nobody(simulation, work):
 
 def test_ifcas_equal_models_are_chosen_by_chance(simulation, work):
     (model,) = random_models(simulation, 1)
-    half = option("strategy/clustering", "ifca", clusters=2, same_init=True)
+    clustering = option("strategy/clustering", "ifca", clusters=2, same_init=True)
     empty, cohort = torch.zeros(6, 2, dtype=torch.float64), torch.arange(6)
-    draws = [half.assign(replace(work, seed=seed), round_of(0, cohort, [model, model], empty)) for seed in range(40)]
+    draws = [
+        clustering.assign(replace(work, seed=seed), round_of(0, cohort, [model, model], empty)) for seed in range(40)
+    ]
     assert all(draw.membership.sum(1).tolist() == [1] * 6 and draw.forward_passes is None for draw in draws)
     assert 0.35 < sum(draw.membership[:, 0].mean().item() for draw in draws) / len(draws) < 0.65  # 4.6 deviations
     models = random_models(simulation, 2)
-    later = half.assign(work, round_of(1, cohort, models, empty))
+    later = clustering.assign(work, round_of(1, cohort, models, empty))
     first = option("strategy/clustering", "ifca", clusters=2).assign(work, round_of(0, cohort, models, empty))
     assert later.membership.tolist() == first.membership.tolist()
 
@@ -286,10 +286,10 @@ def test_shares_of_votes():
 
 def test_fedsoft_votes_by_samples_every_second_round(simulation, work):
     models, cohort = random_models(simulation, 3), torch.tensor([4, 1])
-    half = option("strategy/clustering", "fedsoft", clusters=3)
+    clustering = option("strategy/clustering", "fedsoft", clusters=3)
     before = torch.zeros(6, 3, dtype=torch.float64)
     before[1] = torch.tensor([0.5, 0.5, 0.5])
-    even, odd = (half.assign(work, round_of(round, cohort, models, before)) for round in (2, 3))
+    even, odd = (clustering.assign(work, round_of(round, cohort, models, before)) for round in (2, 3))
     for client in (1, 4):
         x, y = work.samples.gather(work.clients[client])
         losses = [
@@ -301,7 +301,7 @@ def test_fedsoft_votes_by_samples_every_second_round(simulation, work):
         if client == 4:
             assert odd.membership[client].tolist() == pytest.approx(shares)  # it had none
     assert odd.membership[1].tolist() == [0.5, 0.5, 0.5]
-    assert [half.forward_passes.tolist() for half in (even, odd)] == [[0, 3, 0, 0, 3, 0], [0, 0, 0, 0, 3, 0]]
+    assert [choice.forward_passes.tolist() for choice in (even, odd)] == [[0, 3, 0, 0, 3, 0], [0, 0, 0, 0, 3, 0]]
 
 
 @pytest.mark.parametrize("server", ["fedacg", "fedexp"])
@@ -328,13 +328,24 @@ def test_one_centre_is_the_model_that_clients_receive(make_experiment, server):
 def test_fesem_joins_the_nearest_centre(work):
     # centres 0 and 10, last models 2 and 9
     models = [torch.tensor([0.0]), torch.tensor([10.0])]
-    memory = ClientStates({LAST: 1}, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
-    half = option("strategy/clustering", "fesem", clusters=2)
+    client_states = ClientStates({LAST: 1}, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
+    clustering = option("strategy/clustering", "fesem", clusters=2)
     none = torch.zeros(6, 2, dtype=torch.float64)
-    choice = half.assign(work, round_of(1, torch.tensor([4, 1]), models, none, memory))
+    choice = clustering.assign(work, round_of(1, torch.tensor([4, 1]), models, none, client_states))
     assert choice.membership[[1, 4]].tolist() == [[1, 0], [0, 1]]
-    everyone = half.assign(work, round_of(0, torch.arange(6), models, none, ClientStates({LAST: 1}))).membership
+    everyone = clustering.assign(work, round_of(0, torch.arange(6), models, none, ClientStates({LAST: 1}))).membership
     assert everyone.sum(0).tolist() == [3, 3]  # newcomers are dealt out evenly
+
+
+def test_fesem_fills_its_clusters_evenly_over_rounds(work):
+    """Also if a round has fewer new clients than clusters."""
+    models = [torch.zeros(1)] * 3
+    clustering = option("strategy/clustering", "fesem", clusters=3)
+    membership = torch.zeros(6, 3, dtype=torch.float64)
+    for round, cohort in enumerate(([5], [0, 3], [1], [4, 2])):
+        given = round_of(round, torch.tensor(cohort), models, membership, ClientStates({LAST: 1}))
+        membership = clustering.assign(work, given).membership
+    assert membership.sum(0).tolist() == [2, 2, 2]
 
 
 def test_fesems_distances_count_buffers(make_experiment):
@@ -344,22 +355,26 @@ def test_fesems_distances_count_buffers(make_experiment):
     models[1][-1] = 10
     last = torch.zeros(work.network.layout.size)
     last[-1] = 9
-    memory = ClientStates({LAST: 1}, {2: {LAST: last}})
-    half = option("strategy/clustering", "fesem", clusters=2)
-    found = half.assign(work, round_of(3, torch.tensor([2]), models, torch.zeros(6, 2, dtype=torch.float64), memory))
+    client_states = ClientStates({LAST: 1}, {2: {LAST: last}})
+    clustering = option("strategy/clustering", "fesem", clusters=2)
+    found = clustering.assign(
+        work, round_of(3, torch.tensor([2]), models, torch.zeros(6, 2, dtype=torch.float64), client_states)
+    )
     assert found.membership[2].tolist() == [0, 1]
 
 
 def test_fesem_deals_anew_in_every_round(make_experiment):
     simulation = Simulation(make_experiment(network=logistic))
     work, models = work_of(simulation), random_models(simulation, 2)
-    half, empty = option("strategy/clustering", "fesem", clusters=2), torch.zeros(6, 2, dtype=torch.float64)
+    clustering, empty = option("strategy/clustering", "fesem", clusters=2), torch.zeros(6, 2, dtype=torch.float64)
     dealt = []
     for round in (0, 1):
         order = torch.randperm(6, generator=generator(0, "clusters/first", round))
         expected = torch.empty(6, dtype=torch.int64)
         expected[order] = torch.tensor([0, 1, 0, 1, 0, 1])
-        dealt.append(half.assign(work, round_of(round, torch.arange(6), models, empty)).membership.argmax(1).tolist())
+        dealt.append(
+            clustering.assign(work, round_of(round, torch.arange(6), models, empty)).membership.argmax(1).tolist()
+        )
         assert dealt[-1] == expected.tolist()
     assert dealt[0] != dealt[1]
 
@@ -367,9 +382,11 @@ def test_fesem_deals_anew_in_every_round(make_experiment):
 def test_fedsofts_reshuffled_votes(make_experiment):
     simulation = Simulation(make_experiment(network=logistic))
     work, models = work_of(simulation), random_models(simulation, 2)
-    half = option("strategy/clustering", "fedsoft", clusters=2, vote="reshuffled")
+    clustering = option("strategy/clustering", "fedsoft", clusters=2, vote="reshuffled")
     for round in (0, 2):
-        found = half.assign(work, round_of(round, torch.tensor([4]), models, torch.zeros(6, 2, dtype=torch.float64)))
+        found = clustering.assign(
+            work, round_of(round, torch.tensor([4]), models, torch.zeros(6, 2, dtype=torch.float64))
+        )
         draw = generator(0, "clusters/vote", round, 4)
         each = [work.results(model, 4).losses[torch.randperm(20, generator=draw)] for model in models]
         votes = (each[0] <= each[1]).double().mean().item()
@@ -379,8 +396,8 @@ def test_fedsofts_reshuffled_votes(make_experiment):
 def test_a_diverged_client_is_like_one_with_equal_shares(make_experiment):
     # of a client whose training diverged nothing is known: it is like one with equal shares, so that only 3 differ
     simulation = Simulation(make_experiment(network=logistic, sizes=(6, 6, 6, 6)))
-    half = option("strategy/clustering", "random_inputs", clusters=4)
+    clustering = option("strategy/clustering", "random_inputs", clusters=4)
     third, nan = 1 / 3, float("nan")
     told = torch.tensor([[third] * 3, [nan] * 3, [1, 0, 0], [0, 1, 0]], dtype=torch.float64)
-    found = half.infer(work_of(simulation), told)
+    found = clustering.infer(work_of(simulation), told)
     assert found.shape == (4, 3) and torch.equal(found[0], found[1])

@@ -335,8 +335,8 @@ def test_strategies_that_need_sums_only(make_experiment, name):
     """Two vectors are clipped together, entries that stay with the client get no noise, and rounds go on."""
     server = {"fedper": "fedavg"}.get(name)
     client = {"fedadam": "sgd"}.get(name, name)
-    half = Strategy(client=option("strategy/client", client), server=option("strategy/server", server or name))
-    experiment = make_experiment(network=mlp, clients_per_round=3, strategy=half, privacy=private(noise_multiplier=1.0))
+    pair = Strategy(client=option("strategy/client", client), server=option("strategy/server", server or name))
+    experiment = make_experiment(network=mlp, clients_per_round=3, strategy=pair, privacy=private(noise_multiplier=1.0))
     simulation, states, metrics = rounds(experiment, 3)
     assert metrics["privacy/sigma_mean"] == pytest.approx(1 / 3)
     if name == "fedper":

@@ -1,0 +1,31 @@
+"""Every client takes part independently with the same probability, as user-level privacy accounts for it."""
+
+from __future__ import annotations
+
+import torch
+
+from fedrun.config.config_class import config_class
+from fedrun.experiment.participation.base import Candidates, Participation
+from fedrun.system.randomness import numpy_generator
+
+
+@config_class
+class Poisson(Participation):
+    """Every client takes part with the probability M / N, independently of the others.
+
+    The number of participants varies, and may be 0. ``privacy.sampling=poisson`` chooses this rule.
+    """
+
+    @property
+    def known_in_advance(self) -> bool:
+        return True
+
+    @property
+    def varies(self) -> bool:
+        return True
+
+    def participants(self, candidates: Candidates) -> tuple[torch.Tensor, dict[str, float]]:
+        clients = len(candidates.samples)
+        random = numpy_generator(candidates.seed, "selection", candidates.round).random(clients)
+        # k is in S with probability M / N
+        return torch.from_numpy((random < candidates.size / clients).nonzero()[0]), {}
