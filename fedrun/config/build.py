@@ -183,7 +183,7 @@ def _plain(value: Any) -> Any:
 
 def _is_mapping(annotation: Any) -> bool:
     """Whether a key takes a mapping, or a list of them, without building an object from it."""
-    return Mapping in (get_origin(choice) for choice in (annotation, *get_args(annotation)))
+    return (get_origin(annotation) or annotation) in (Mapping, dict) or any(map(_is_mapping, get_args(annotation)))
 
 
 def _below(path: str) -> str:

@@ -59,6 +59,7 @@ class Evaluator:
         self._ranks = ranks
         self._newest: tuple[tuple[ServerState, ...], dict[int, SampleResults]] | None = None
         self._newest_personal: tuple[weakref.ref[State], dict[int, SampleResults]] | None = None
+        self._newest_by_kind: tuple[weakref.ref[State], dict[str, dict[str, OwnResults]]] | None = None
 
     @property
     def tested(self) -> str:
@@ -110,11 +111,17 @@ class Evaluator:
             known[id(indices)] = self._evaluate_on_all_ranks([server.model for server in state.models], indices)
         return known[id(indices)]
 
-    def clients(self, state: State) -> dict[str, ClientResults]:
-        """The results of the model that each client uses, without tuning, by population; empty if clients have neither
-        test samples nor thresholds.
+    def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
+        """The results of the clients, by population and kind: under ``""`` of the model that each client uses, without
+        tuning; the others as in the metrics. Empty if clients have neither test samples nor thresholds.
         """
-        return {group.name: self._client_results(group, self._own_results(state, group)) for group in self._groups}
+        return {
+            group.name: {
+                kind: self._client_results(group, results)
+                for kind, results in self._results_by_kind(state, group).items()
+            }
+            for group in self._groups
+        }
 
     def on_training(self, state: State) -> tuple[torch.Tensor, torch.Tensor]:
         """F_k(w), the loss of each client on its training samples, and its score there, float64 ``[N]`` each."""
@@ -242,6 +249,14 @@ class Evaluator:
         """A population's results of the models that the clients use (under ``""``); if clients have their own models,
         also of the global one (``"global_"``); if requested, of the global model after tuning (``"tuned_"``).
         """
+        if self._newest_by_kind is None or self._newest_by_kind[0]() is not state:
+            self._newest_by_kind = (weakref.ref(state), {})
+        known = self._newest_by_kind[1]
+        if group.name not in known:  # the end of a run needs them once more
+            known[group.name] = self._compute_by_kind(state, group)
+        return known[group.name]
+
+    def _compute_by_kind(self, state: State, group: ClientGroup) -> dict[str, OwnResults]:
         results, evaluation = {"": self._own_results(state, group)}, self._experiment.evaluation
         client, local = self._phase.client, self._phase.local
         if is_personal(client) and trains_global_model(client) and group.name == SEEN and group.test is not None:

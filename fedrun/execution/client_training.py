@@ -8,7 +8,7 @@ from fedrun.execution.context import ExecutionContext
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
-from fedrun.system.randomness import address, generator
+from fedrun.system.randomness import address, generator, seed_device
 from fedrun.training.noised_steps import train_noised
 from fedrun.training.record import Trained
 from fedrun.training.train import train
@@ -40,7 +40,7 @@ def train_client(
     """
     network, samples = context.network, context.samples
     network.load(start)
-    seed_forward(address(seed, "forward", round, client), network.vector.device)
+    seed_device(address(seed, "forward", round, client), network.vector.device)
     order = generator(seed, "batches", round, client)
     augment = None if samples.augmentation is None else samples.augmentation.drawn(seed, round, client)
     rate, indices = local.rate(round), context.clients[client]
@@ -50,14 +50,3 @@ def train_client(
     return train_noised(
         network, strategy, local, noised, samples, indices, rate, constants, order, noise, optimizer, augment
     )
-
-
-def seed_forward(seed: int, device: torch.device) -> None:
-    """Seed a device's generator, from which dropout draws.
-
-    :func:`torch.manual_seed` does this for devices of all kinds at once. It takes as long as some steps of a small
-    model.
-    """
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
-    torch.default_generator.manual_seed(seed)

@@ -11,6 +11,7 @@ from fedrun.execution.context import ClientResult, CohortJob, Progress
 from fedrun.execution.executor import Executor
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
+from fedrun.system.randomness import address, seed_device
 
 
 class InProcess(Executor):
@@ -28,6 +29,8 @@ class InProcess(Executor):
         """Train one client. A separate method, so that its vectors are freed before the next client trains."""
         context, client = self.context, int(job.cohort[position])
         network = context.network
+        # hooks that draw from PyTorch's own generator draw the same again
+        seed_device(address(context.seed, "hooks", job.round, client), network.vector.device)
         state = job.client_states.of(client, network.vector.device)
         received = self.with_private(job.received, state, info.is_new)
         measure = BatchGradient(context, client) if "batch_gradient" in context.client.wants else None

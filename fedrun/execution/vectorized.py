@@ -25,7 +25,7 @@ from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
 from fedrun.strategies.contract import check_losses, check_vector, checked_linear_correction
 from fedrun.strategies.vectors import MODEL, Vectors
-from fedrun.system.randomness import generator
+from fedrun.system.randomness import address, generator, seed_device
 from fedrun.training.batches import epochs
 from fedrun.training.optimizer_step import fresh_state, linear_update, optimizer_step, repair
 from fedrun.training.record import Trained
@@ -96,6 +96,8 @@ class Vectorized(Executor):
         context, strategy = self.context, self.context.client
         clients = job.cohort[positions].tolist()
         context.network.load(job.received[MODEL])  # source of the entries that are not trained
+        # hooks that draw from PyTorch's own generator draw the same again
+        seed_device(address(context.seed, "hooks", job.round, clients[0]), context.network.vector.device)
         states = [job.client_states.of(client, context.network.vector.device) for client in clients]
         state = {
             name: torch.stack([client_state[name] for client_state in states]) for name in job.client_states.lengths

@@ -92,6 +92,24 @@ class AdaptedModel(ModelConfig):
         return encoder_and_head(network, head)
 
 
+class HeadPlace(torch.nn.Identity):
+    """Stands in a network where its head was; it returns the embeddings."""
+
+
+def joined(network: torch.nn.Sequential) -> torch.nn.Module:
+    """The existing network of an adapted one, with its head at its own place, under its own names.
+
+    Args:
+        network: an encoder and a head, as :meth:`AdaptedModel.adapt` returns it; it is changed.
+    """
+    own, head = network.get_submodule("encoder"), network.get_submodule("head")
+    for name, module in own.named_modules():
+        if isinstance(module, HeadPlace):
+            own.set_submodule(name, head)
+            break
+    return own
+
+
 def split_head(
     network: torch.nn.Module, known: torch.nn.Module, spec: Spec, key: str, head: str | None
 ) -> torch.nn.Linear | torch.nn.Identity:
@@ -123,7 +141,7 @@ def split_head(
     with torch.no_grad():
         network.eval()
         whole = network(samples)
-        known.set_submodule(name, torch.nn.Identity())
+        known.set_submodule(name, HeadPlace())
         try:
             embeddings = network(samples)
             computes = embeddings.shape == (2, layer.in_features) and torch.allclose(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated, Any
+
 import torch
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.data.datasets.base import Spec
 from fedrun.models.adapted import AdaptedModel, Norm, replace_batch_norm
 from fedrun.system.dotted_path import called, function_at
@@ -19,10 +23,12 @@ class CustomModel(AdaptedModel):
 
     Attributes:
         target: dotted path of a function from a :class:`fedrun.data.datasets.base.Spec` to a ``torch.nn.Module``.
+        arguments: further arguments of the function, by name; None: none.
         norm: ``batch``: the network's own layers. ``group``: GroupNorm with two groups instead of each BatchNorm.
     """
 
     target: str
+    arguments: Annotated[Mapping[str, Any] | None, Neutral(None)]
     norm: Norm
 
     @property
@@ -30,10 +36,10 @@ class CustomModel(AdaptedModel):
         return f"model=custom model.target={self.target}"
 
     def check(self, spec: Spec) -> None:
-        function_at(self.target, "model.target", ["a Spec"])
+        function_at(self.target, "model.target", ["a Spec"], self.arguments)
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        network = called(self.target, "model.target", {"a Spec": spec})
+        network = called(self.target, "model.target", {"a Spec": spec}, self.arguments)
         if not isinstance(network, torch.nn.Module) or isinstance(network, torch.jit.ScriptModule):
             raise InputError(
                 f"model.target={self.target}: returns a {type(network).__name__}; allowed: a torch.nn.Module that is "

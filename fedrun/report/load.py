@@ -128,6 +128,23 @@ class LoadedRun:
         model = build(_found("model", self.config["model"]), "model")
         return load_network(path, model, self.dataset_config.spec, number)
 
+    def own_network(self, number: int | None = None) -> torch.nn.Module:
+        """The trained network as ``model=custom``, ``timm`` or ``torchvision`` builds it, in evaluation mode, with the
+        names of its own class: ``MyNetwork(...).load_state_dict(run.own_network().state_dict())``.
+
+        Args:
+            number: see :meth:`network`.
+
+        Raises:
+            InputError: see :meth:`network`; or the network is fedrun's own.
+        """
+        from fedrun.models.adapted import AdaptedModel, joined
+
+        network = self.network(number)
+        if not isinstance(build(_found("model", self.config["model"]), "model"), AdaptedModel):
+            raise InputError(f"{self.folder}: the model is fedrun's own; network() returns it")
+        return joined(network)
+
     def predict(self, samples: ArrayLike, number: int | None = None, batch_size: int = 256) -> torch.Tensor:
         """The predictions for samples, on the CPU: for a classification the classes, int64 ``[n]``; for other tasks
         what :meth:`fedrun.data.tasks.base.Task.predictions` returns.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,7 +29,8 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     on the client's own test samples (the loss on its training samples if thresholds are compared with training losses);
     null for a client without any. If no client has test samples, loss and score are those on the training samples, or
     null if ``evaluation.train_clients`` excludes them. ``evaluated_on`` says which: ``test`` or ``train``. ``samples``
-    counts training samples, and test samples for holders of test samples.
+    counts training samples, and test samples for holders of test samples. Clients' results by other models have columns
+    with the beginnings of the metrics' names: ``global_loss``, ``tuned_accuracy``.
 
     All ranks of a run must call this; the leader writes.
 
@@ -37,7 +40,9 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    rows, task = _client_rows(simulation, state), simulation.phase(state).samples.task
+    client_results, task = simulation.evaluator(state).clients(state), simulation.phase(state).samples.task
+    rows = _client_rows(simulation, state, client_results)
+    kinds = dict.fromkeys(kind for results in client_results.values() for kind in results if kind)
     if not simulation.ranks.is_leader:
         return
     schema = pyarrow.schema(
@@ -47,6 +52,7 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
             ("loss", pyarrow.float64()),
             (task.score, pyarrow.float64()),
             ("evaluated_on", pyarrow.string()),
+            *((f"{kind}{name}", pyarrow.float64()) for kind in kinds for name in ("loss", task.score)),
             ("threshold", pyarrow.float64()),
             ("appeal", pyarrow.bool_()),
             ("seen", pyarrow.bool_()),
@@ -58,20 +64,23 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), file)
 
 
-def _client_rows(simulation: Simulation, state: State) -> list[dict[str, Any]]:
+def _client_rows(
+    simulation: Simulation, state: State, client_results: Mapping[str, Mapping[str, ClientResults]]
+) -> list[dict[str, Any]]:
     """The rows of all clients and holders of test samples."""
     phase, evaluator = simulation.phase(state), simulation.evaluator(state)
     federation, task = phase.federation, phase.samples.task
     train, test, unseen = federation.train, federation.test, federation.unseen
-    client_results = evaluator.clients(state)
-    seen = client_results.get(SEEN)
+    further, of_unseen = dict(client_results.get(SEEN, {})), dict(client_results.get(UNSEEN, {}))
+    seen = further.pop("", None)
     if federation.client_test is None and (trained := _training(simulation, state)) is not None:
         seen = trained if seen is None else replace(seen, score=trained.score)
-    rows = _rows(train, seen, True, federation.flipped, task, "train" if federation.client_test is None else "test")
+    evaluated_on = "train" if federation.client_test is None else "test"
+    rows = _rows(train, seen, True, federation.flipped, task, evaluated_on, further)
     for client in federation.attackers:
         rows[client]["attacker"] = True
     if unseen is not None:
-        rows += _rows(unseen.train, client_results.get(UNSEEN), False, unseen.flipped, task, "test")
+        rows += _rows(unseen.train, of_unseen.pop("", None), False, unseen.flipped, task, "test", of_unseen)
     pooled = None
     if not is_personal(phase.client):  # otherwise there is no common model
         pooled = _losses(*per_holder(evaluator.results(state, test.samples), test), task)
@@ -99,6 +108,7 @@ def _rows(
     flipped: torch.Tensor | None,
     task: Task,
     evaluated_on: str,
+    further: Mapping[str, ClientResults] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """The rows of some clients, or of holders of test samples."""
 
@@ -120,6 +130,8 @@ def _rows(
             None if value is None else appeal for value, appeal in zip(loss, column(results.appeal), strict=True)
         ],
         "flipped": [False] * len(clients) if flipped is None else flipped.tolist(),
+        **{f"{kind}loss": column(other.loss) for kind, other in further.items()},
+        **{f"{kind}{task.score}": column(other.score) for kind, other in further.items()},
     }
     return [
         {"client": clients.name(number), "seen": seen, "attacker": False}

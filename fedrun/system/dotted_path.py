@@ -43,13 +43,16 @@ def imported(path: str, key: str, kind: str) -> Any:
         raise InputError(f"{key}={path}: its module cannot be imported: {_described(error)}") from error
 
 
-def function_at(path: str, key: str, arguments: Sequence[str]) -> Callable[..., Any]:
+def function_at(
+    path: str, key: str, arguments: Sequence[str], keywords: Mapping[str, Any] | None = None
+) -> Callable[..., Any]:
     """The function at a dotted path.
 
     Args:
         path: such as ``mymodule.build``.
         key: key of the configuration, for messages.
         arguments: the arguments with which it is called, in words.
+        keywords: further arguments, by name.
 
     Raises:
         InputError: there is no such function, or it takes other arguments.
@@ -58,29 +61,30 @@ def function_at(path: str, key: str, arguments: Sequence[str]) -> Callable[..., 
     if not (inspect.isroutine(function) or inspect.isclass(function) or isinstance(function, partial)):
         raise InputError(f"{key}={path}: of type {type(function).__name__}; allowed: the dotted path of a function")
     try:
-        inspect.signature(function).bind(*arguments)
+        inspect.signature(function).bind(*arguments, **(keywords or {}))
     except TypeError as error:
-        taken = ", ".join(arguments) or "no argument"
+        taken = ", ".join([*arguments, *(keywords or {})]) or "no argument"
         raise InputError(f"{key}={path}: {error}; allowed: a function that takes {taken}") from None
     except ValueError:  # one written in C
         pass
     return function
 
 
-def called(path: str, key: str, arguments: Mapping[str, Any]) -> Any:
+def called(path: str, key: str, arguments: Mapping[str, Any], keywords: Mapping[str, Any] | None = None) -> Any:
     """The result of the function at a dotted path.
 
     Args:
         path: such as ``mymodule.build``.
         key: key of the configuration, for messages.
         arguments: the arguments with which it is called, by their names in words.
+        keywords: further arguments, by name.
 
     Raises:
         InputError: there is no such function, it takes other arguments, or it raises an error.
     """
-    function = function_at(path, key, list(arguments))
+    function = function_at(path, key, list(arguments), keywords)
     try:
-        return function(*arguments.values())
+        return function(*arguments.values(), **(keywords or {}))
     except InputError:
         raise
     except Exception as error:  # a user's function can raise anything

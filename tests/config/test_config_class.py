@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from omegaconf import OmegaConf
 
 from fedrun.config.build import construct, option
 from fedrun.config.config_class import ArgumentError, config_class
+from fedrun.config.identity import Neutral
 from fedrun.system.errors import InputError
 
 
@@ -103,3 +105,17 @@ def test_objects_are_copied_to_other_processes() -> None:
 def test_sequences_are_lists() -> None:
     for hidden in ([8, 4], (8, 4), OmegaConf.create([8, 4])):
         assert option("model", "mlp", hidden=hidden).hidden == (8, 4)
+
+
+@config_class
+class Rates:
+    """A mapping of a user's own class."""
+
+    by_layer: dict[str, float] | None
+    more: Annotated[Mapping[str, float], Neutral({})]
+
+
+def test_keys_that_take_a_mapping():
+    rates = construct(Rates, {"by_layer": {"head": 0.5}, "more": {"encoder": 2}}, "rates")
+    assert (rates.by_layer, rates.more) == ({"head": 0.5}, {"encoder": 2})
+    assert construct(Rates, {"by_layer": None, "more": {}}, "rates").by_layer is None

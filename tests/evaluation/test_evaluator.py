@@ -144,7 +144,7 @@ def test_a_client_whose_test_texts_predict_nothing_is_untested(make_experiment, 
     made = make_experiment(sizes=(4, 4, 4), dataset=dataset, network=symbols, population=population, targets=())
     simulation = Simulation(made)
     state = simulation.initial()
-    metrics, results = simulation.test(state), simulation.evaluator(state).clients(state)["clients"]
+    metrics, results = simulation.test(state), simulation.evaluator(state).clients(state)["clients"][""]
     tests = simulation.federation.client_test
     assert results.tests.tolist() == [0, 0, 3 * len(tests[2])]  # symbols
     assert metrics["clients/untested"] == 2
@@ -274,6 +274,25 @@ def test_the_global_models_appeal_by_training_losses(make_experiment):
     assert 0 < common["clients/gm_appeal"] < 1
     assert personal["clients/global_gm_appeal"] == common["clients/gm_appeal"]
     assert personal["clients/global_loss_mean"] == pytest.approx(common["clients/loss_mean"], rel=1e-5)
+
+
+def test_the_rows_have_the_results_of_tuned_and_global_models(make_experiment, tmp_path):
+    """Their means over clients are the run's metrics."""
+    population = Population(unseen_clients=1, test_share=0.4, test_of="auto", flipped_share=0, pooled=False, seed=None)
+    ditto = build_experiment(compose(["strategy=ditto", "tracking=none"])).strategy
+    evaluation = replace(build_experiment(compose(["tracking=none"])).evaluation, tuning_steps=2)
+    common = {"network": mlp, "population": population, "evaluation": evaluation, "clients_per_round": 5}
+    simulation = Simulation(make_experiment(**common, strategy=ditto))
+    state, _ = simulation.advance(simulation.initial())
+    metrics, rows = simulation.test(state), rows_of(simulation, state, tmp_path)
+    for kind in ("", "global_", "tuned_"):
+        accuracies = [row[f"{kind}accuracy"] for row in rows if row["seen"] and row[f"{kind}accuracy"] is not None]
+        assert sum(accuracies) / len(accuracies) == pytest.approx(metrics[f"clients/{kind}accuracy_mean"])
+        losses = [row[f"{kind}loss"] for row in rows if row["seen"] and row[f"{kind}loss"] is not None]
+        assert sum(losses) / len(losses) == pytest.approx(metrics[f"clients/{kind}loss_mean"])
+    (unseen,) = [row for row in rows if not row["seen"] and row["client"] != "test"][:1]
+    assert unseen["tuned_accuracy"] == pytest.approx(metrics["unseen/tuned_accuracy_mean"])
+    assert unseen["global_accuracy"] is None
 
 
 def rows_of(simulation, state, tmp_path):

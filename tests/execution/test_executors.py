@@ -688,3 +688,28 @@ def test_clients_without_weights_count_alike(make_experiment, executor):
     ((rows, shares, mean),) = server.seen
     assert shares.tolist() == [1 / len(rows)] * len(rows) and len(rows) > 1
     torch.testing.assert_close(mean, rows.mean(0))
+
+
+@dataclass(frozen=True)
+class Noisy(ClientStrategy):
+    """Draws from PyTorch's own generator, in place of the addressed ones."""
+
+    def constants(self, received, client_state, client):
+        return {"shift": torch.randn(client.trainable)}
+
+    def direction(self, gradient, model, constants):
+        return gradient(model, 0) + 0.1 * torch.randn_like(model) + 0.1 * constants["shift"]
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_hooks_that_draw_from_pytorchs_generator_repeat_themselves(make_experiment, executor):
+    strategy = Strategy(client=Noisy(), server=option("strategy/server", "fedavg"))
+    models = []
+    for seed in (1, 2):
+        simulation = Simulation(make_experiment(network=mlp, strategy=strategy, hardware={"executor": executor}))
+        state = simulation.initial()
+        for _ in range(2):
+            torch.manual_seed(seed)
+            state, _ = simulation.advance(state)
+        models.append(state.server.model)
+    assert torch.equal(*models)

@@ -5,6 +5,7 @@ import torch
 
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Spec
+from fedrun.models.adapted import joined
 from fedrun.models.flat_network import layout_of
 from fedrun.system.errors import InputError
 
@@ -77,6 +78,26 @@ def test_a_users_function_builds_the_network():
     assert torch.equal(network(batch), whole(batch))
     assert network.get_submodule("encoder")(batch).shape == (7, 5)
     assert network.get_submodule("head").weight.shape == (4, 5)
+
+
+@pytest.mark.usefixtures("module")
+def test_further_arguments_of_the_function():
+    assert custom("users_networks.two", arguments={"width": 3}).build(SPEC).get_submodule("head").weight.shape == (4, 5)
+    with pytest.raises(InputError, match=r"^model.target=users_networks.two: .*'width'.*; allowed: .* takes a Spec"):
+        custom("users_networks.two").check(SPEC)
+    with pytest.raises(InputError, match=r"^model.target=users_networks.two: .*'height'.*takes a Spec, width, height"):
+        custom("users_networks.two", arguments={"width": 3, "height": 4}).check(SPEC)
+
+
+@pytest.mark.usefixtures("module")
+def test_the_users_own_network_again():
+    network, batch = custom("users_networks.build").build(SPEC), torch.rand(7, 2, 3)
+    expected = network(batch)
+    own = joined(network)
+    whole = sys.modules["users_networks"].build(SPEC)
+    whole.load_state_dict(own.state_dict())
+    assert torch.equal(own(batch), expected)
+    assert torch.equal(whole(batch), expected)
 
 
 @pytest.mark.usefixtures("module")

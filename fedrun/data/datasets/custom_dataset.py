@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import cache
+from typing import Annotated, Any
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Spec
 from fedrun.data.datasets.in_memory import InMemory
 from fedrun.system.dotted_path import called
@@ -19,14 +23,16 @@ class CustomDataset(DatasetConfig):
     whose data have changed since is not resumed.
 
     Attributes:
-        target: dotted path of a function without arguments that returns a :class:`fedrun.InMemory`.
+        target: dotted path of a function that returns a :class:`fedrun.InMemory`.
+        arguments: its arguments, by name; None: none.
     """
 
     target: str
+    arguments: Annotated[Mapping[str, Any] | None, Neutral(None)]
 
     @property
     def spec(self) -> Spec:
-        return returned(self.target).spec
+        return self._returned.spec
 
     def load(self) -> Dataset:
         """Call the function.
@@ -34,13 +40,17 @@ class CustomDataset(DatasetConfig):
         Raises:
             InputError: there is no such function, it raises an error, or it returns something else.
         """
-        return returned(self.target).load()
+        return self._returned.load()
+
+    @property
+    def _returned(self) -> InMemory:
+        return returned(self.target, json.dumps(self.arguments or {}, sort_keys=True))
 
 
 @cache
-def returned(target: str) -> InMemory:
-    """What the function returns."""
-    own = called(target, "dataset.target", {})
+def returned(target: str, arguments: str) -> InMemory:
+    """What the function returns, given its arguments as JSON."""
+    own = called(target, "dataset.target", {}, json.loads(arguments))
     if not isinstance(own, InMemory):
         raise InputError(
             f"dataset.target={target}: returns a {type(own).__name__}; allowed: a fedrun.InMemory, such as "

@@ -35,13 +35,21 @@ def check_task(task: Task, targets: torch.Tensor, output_shape: tuple[int, ...],
         _require_one_each("scores", task, task.scores(predictions, targets), targets)
         if (weights := task.weights(targets)) is not None:
             _require_one_each("weights", task, weights, targets)
-        SampleResults(losses, predictions, targets, task).metrics(outputs)
     except (InputError, MemoryError):
         raise
     except Exception as error:  # of any kind, because the task is the user's; the message has it
         raise InputError(
             f"{task.name}: rejects outputs {_shape(logits)}, as its output_shape says, with targets {_shape(targets)} "
             f"({type(error).__name__}: {one_line(str(error), 200)})"
+        ) from error
+    try:
+        SampleResults(losses, predictions, targets, task).metrics(outputs)
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{task.name}.metrics: fails for {len(targets)} samples ({type(error).__name__}: "
+            f"{one_line(str(error), 200)}); allowed: NaN where a metric is not defined"
         ) from error
 
 

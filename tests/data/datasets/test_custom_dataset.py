@@ -37,6 +37,17 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def test_arguments_of_the_function() -> None:
+    experiment = build_experiment(
+        compose([*SETTING, "dataset.target=my_own_data.of_path", "dataset.arguments={path: here}"])
+    )
+    assert experiment.dataset.load().train_size == 40
+    other = build_experiment(
+        compose([*SETTING, "dataset.target=my_own_data.of_path", "dataset.arguments={path: there}"])
+    )
+    assert other.folder != experiment.folder
+
+
 def test_a_run_on_it() -> None:
     experiment = build_experiment(compose([*SETTING, "dataset.target=my_own_data.load", "hardware.threads=1"]))
     assert run(experiment)["final"]["test/accuracy"] == 1.0  # the inputs are the classes, one-hot

@@ -58,6 +58,12 @@ class None_(Classification):  # noqa: N801
 
 
 @dataclass(frozen=True)
+class Undefined(Classification):
+    def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
+        raise ValueError("Only one class is present")
+
+
+@dataclass(frozen=True)
 class Wide(Classification):
     def output_shape(self, input_shape: tuple[int, ...], outputs: int) -> tuple[int, ...]:
         return (outputs, 7)
@@ -78,6 +84,10 @@ ALLOWED = (
         (Fewer(), "Fewer.metrics: returned accuracy; allowed: the metrics of its measures, accuracy, f1, mcc"),
         (Loss(), f"Loss.measures: accuracy, loss; {ALLOWED}"),
         (Evaluated(), f"Evaluated.measures: evaluated, f1_of_all; {ALLOWED}"),
+        (
+            Undefined(),
+            "Undefined.metrics: fails for 2 samples (ValueError: Only one class is present); allowed: NaN where ",
+        ),
         (None_(), f"None_.measures: none; {ALLOWED}"),
         (
             Wide(),
