@@ -293,7 +293,7 @@ def parser() -> argparse.ArgumentParser:
     add("--baseline", metavar="SETTING", help="a setting's name or strategy to test the others against")
     add("--test", choices=("t", "wilcoxon"), help="with --baseline: paired t-test (default) or Wilcoxon's")
     add("--curve", metavar="KEY", help="draw this metric (PNG; with --to also PDF or SVG)")
-    axes = ("rounds", "params", "bytes", "samples", "seconds", "virtual")
+    axes = ("rounds", "params", "bytes", "upload", "samples", "seconds", "virtual", "epsilon")
     add("--against", choices=axes, help="with --curve: the horizontal axis")
     add("--table", metavar="PAPER/TABLE", help="a paper's table next to ours")
     add("--figure", metavar="PAPER/FIGURE", help="draw a paper's figure from our runs (PNG; with --to also PDF or SVG)")

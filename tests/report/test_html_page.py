@@ -113,7 +113,7 @@ def test_bytes_and_virtual_time_are_axes(folders):
         row |= {"time/virtual_s": 2.5 * row["round"]}
     folders.write(0, content)
     data = curve_data(settings(find([str(folders.top)]).runs)[0], ["test/accuracy"])
-    assert list(data["axes"]) == ["rounds", "params", "bytes", "samples", "seconds", "virtual"]
+    assert list(data["axes"]) == ["rounds", "params", "bytes", "upload", "samples", "seconds", "virtual"]
     assert data["runs"][0]["x"]["bytes"] == [0, 12]
     assert data["runs"][0]["x"]["virtual"] == [0, 2.5]
 

@@ -51,6 +51,28 @@ def test_a_run(tmp_path: Path, plain: None) -> None:
     assert torch.equal(run.network(0)[-1].weight, tensors["head.weight"])
 
 
+def test_the_network_of_the_users_own_class(tmp_path: Path, plain: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_class.py").write_text(
+        "import torch\n"
+        "class Own(torch.nn.Module):\n"
+        "    def __init__(self, spec, width):\n"
+        "        super().__init__()\n"
+        "        self.first, self.out = torch.nn.Linear(64, width), torch.nn.Linear(width, spec.classes)\n"
+        "    def forward(self, x):\n"
+        "        return self.out(self.first(x.flatten(1)).tanh())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = ("model=custom", "model.target=own_class.Own", "model.arguments={width: 6}", "rounds=1")
+    run = fedrun.load(fedrun.run(experiment(tmp_path, *own))["folder"])
+    network = sys.modules["own_class"].Own(run.dataset.spec, width=6)
+    network.load_state_dict(run.own_network().state_dict())
+    samples = run.dataset.inputs[:50]
+    assert torch.equal(network(samples.float() / 16).argmax(1), run.predict(samples))
+    fedruns = fedrun.load(fedrun.run(experiment(tmp_path, "model=logistic", "rounds=1"))["folder"])
+    with pytest.raises(fedrun.InputError, match=r"the model is fedrun's own; network\(\) returns it$"):
+        fedruns.own_network()
+
+
 def test_the_concatenated_network_of_fedconcat(tmp_path: Path, plain: None) -> None:
     summary = fedrun.run(experiment(tmp_path, "strategy=fedconcat", "strategy.clustering.clusters=2", "rounds=4"))
     run = fedrun.load(summary["folder"])

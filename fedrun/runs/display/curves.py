@@ -31,15 +31,17 @@ Seeds = Sequence[Sequence[Row]]
 """The rows of several runs that differ in nothing but their seed."""
 
 
-Against = Literal["rounds", "params", "bytes", "samples", "seconds", "virtual"]
+Against = Literal["rounds", "params", "bytes", "upload", "samples", "seconds", "virtual", "epsilon"]
 
 AXES: Mapping[Against, str] = {
     "rounds": "round",
     "params": "parameters sent, up and down",
     "bytes": "bytes sent, up and down",
+    "upload": "bytes uploaded",
     "samples": "client samples trained on",
     "seconds": "seconds of training",
     "virtual": "virtual seconds on the clients' devices",
+    "epsilon": "privacy loss ε",
 }
 """The possible x-axes of a curve, and their labels."""
 
@@ -55,6 +57,10 @@ def spent(rows: Sequence[Row], against: Against) -> list[float]:
             return list(map(operator.add, series(rows, "cost/params_up"), series(rows, "cost/params_down")))
         case "bytes":
             return list(map(operator.add, series(rows, "cost/bytes_up"), series(rows, "cost/bytes_down")))
+        case "upload":
+            return series(rows, "cost/bytes_up")
+        case "epsilon":
+            return series(rows, "privacy/epsilon")
         case "samples":
             return series(rows, "cost/client_samples")
         case "virtual":
@@ -283,7 +289,7 @@ def finish(axes: Axes, title: str, label: str, logarithmic: bool) -> None:
     axes.set_title(title, fontsize=10, color=INK, loc="left", parse_math=False)
     axes.set_xlabel(label, fontsize=9, color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(integer=label == AXES["rounds"], nbins=6, steps=[1, 2, 5, 10]))
-    if label in (AXES["params"], AXES["bytes"], AXES["samples"]):
+    if label in (AXES["params"], AXES["bytes"], AXES["upload"], AXES["samples"]):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_tick_params(labelbottom=True)
     axes.tick_params(labelsize=8, colors=INK, length=3)
