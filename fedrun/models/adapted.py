@@ -92,24 +92,6 @@ class AdaptedModel(ModelConfig):
         return encoder_and_head(network, head)
 
 
-class HeadPlace(torch.nn.Identity):
-    """Stands in a network where its head was; it returns the embeddings."""
-
-
-def joined(network: torch.nn.Sequential) -> torch.nn.Module:
-    """The existing network of an adapted one, with its head at its own place, under its own names.
-
-    Args:
-        network: an encoder and a head, as :meth:`AdaptedModel.adapt` returns it; it is changed.
-    """
-    own, head = network.get_submodule("encoder"), network.get_submodule("head")
-    for name, module in own.named_modules():
-        if isinstance(module, HeadPlace):
-            own.set_submodule(name, head)
-            break
-    return own
-
-
 def split_head(
     network: torch.nn.Module, known: torch.nn.Module, spec: Spec, key: str, head: str | None
 ) -> torch.nn.Linear | torch.nn.Identity:
@@ -128,6 +110,8 @@ def split_head(
     """
     if spec.task.per_symbol and head is None:
         return torch.nn.Identity()  # a sample's outputs are not one product with its embedding
+    from fedrun.models.head_place import HeadPlace  # a class of torch, which this module does not load
+
     linear = [name for name, module in known.named_modules() if type(module) is torch.nn.Linear and name]
     name = head or (linear[-1] if linear else "")
     if name not in linear:

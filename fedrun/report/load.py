@@ -138,7 +138,8 @@ class LoadedRun:
         Raises:
             InputError: see :meth:`network`; or the network is fedrun's own.
         """
-        from fedrun.models.adapted import AdaptedModel, joined
+        from fedrun.models.adapted import AdaptedModel
+        from fedrun.models.head_place import joined
 
         network = self.network(number)
         if not isinstance(build(_found("model", self.config["model"]), "model"), AdaptedModel):

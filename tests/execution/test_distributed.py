@@ -156,7 +156,7 @@ FURTHER = [
         (2, ("strategy=solo", "population.test_share=0.3")),
         (3, ("model=mlp", "strategy=fedper", "clients_per_round=3", "evaluation.precision=bfloat16")),
         (2, ("strategy=apfl", "population.test_share=0.3", "hardware.executor=vectorized")),
-        (3, ("strategy=fedproto", "clients_per_round=2", "population.test_share=0.3")),
+        (3, ("strategy=fedproto", "model=mlp", "clients_per_round=2", "population.test_share=0.3")),
         (3, ("strategy=feddyn", "clients_per_round=2", "evaluation.client_means=true")),
         (2, ("strategy=ifca", "population.test_share=0.3", "strategy/server=median", *CLUSTERS)),
         (3, ("strategy=fedsoft", "clients_per_round=2", "strategy.clustering.vote=reshuffled", *CLUSTERS)),

@@ -5,8 +5,8 @@ import torch
 
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Spec
-from fedrun.models.adapted import joined
 from fedrun.models.flat_network import layout_of
+from fedrun.models.head_place import joined
 from fedrun.system.errors import InputError
 
 SPEC = Spec((2, 3), 4)

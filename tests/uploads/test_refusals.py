@@ -61,7 +61,7 @@ class Counts(FedAvg):
         ),
         ({"privacy": private(epsilon=2.0)}, r"^privacy.noise_multiplier, privacy.epsilon: 0 and 2 are both given"),
         ({"privacy": private(noise_multiplier=None)}, r"^privacy.noise_multiplier, privacy.epsilon: neither is given"),
-        ({"privacy": private(noise_cohort=3)}, r"^privacy.noise_cohort=3 with privacy.population=None: .*neither$"),
+        ({"privacy": private(noise_cohort=3)}, r"^privacy.noise_cohort=3 with privacy.population=null: .*neither$"),
         (
             {"secure_sum": option("secure_sum", "fixed_point"), "strategy": ("median",)},
             r"^secure_sum=fixed_point with .*server=median: ",
