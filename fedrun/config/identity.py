@@ -126,6 +126,13 @@ def _neutral(owner: type, key: str, value: object) -> bool:
     return type(value) is type(mark.value) and bool(value == mark.value)
 
 
+def is_neutral_class(owner: type, key: str, path: object) -> bool:
+    """Whether the class at a dotted path is the neutral value of a class's key."""
+    mark = _marks(owner).get(key)
+    neutral = mark.value if isinstance(mark, Neutral) else None
+    return isinstance(neutral, type) and isinstance(path, str) and class_name(path) == neutral.__name__
+
+
 def _counted(owner: Any, key: str, value: Any) -> Any:
     """The value of an object's key that counts in the hash."""
     kind: type = type(owner)

@@ -22,7 +22,7 @@ from fedrun.config.build import option
 from fedrun.config.composed import Composed, compose
 from fedrun.config.config_class import config_class
 from fedrun.config.experiments import experiment_sweep
-from fedrun.config.identity import Neutral, identity, identity_hash
+from fedrun.config.identity import Neutral, identity, identity_hash, is_neutral_class
 from fedrun.config.options import conf_dir, content, option_files, options
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.models.base import ModelConfig
@@ -862,3 +862,11 @@ def test_what_is_allowed(annotation: Any, words: str) -> None:
 )
 def test_values_are_shown_as_in_yaml(value: object, text: str) -> None:
     assert shown(value) == text
+
+
+def test_classes_that_mean_what_a_run_without_the_key_did():
+    base = "fedrun.experiment.aggregation.base.Aggregation"
+    assert is_neutral_class(Experiment, "aggregation", base)
+    assert not is_neutral_class(Experiment, "aggregation", base.replace("Aggregation", "FedBuff"))
+    assert not is_neutral_class(Experiment, "aggregation", None)
+    assert not is_neutral_class(Experiment, "dataset", base)  # it has no neutral value

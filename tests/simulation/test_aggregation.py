@@ -230,6 +230,7 @@ def test_an_interrupted_run_continues_with_the_clients_in_training(tmp_path: Pat
     assert ends == sorted(ends)
 
 
+@pytest.mark.slow
 def test_two_processes_make_the_same_steps(fedrun, tmp_path: Path) -> None:
     """The ranks share the uploads of a step, which start from different models."""
     rule = ("aggregation=fedbuff", "aggregation.buffer=3", "hardware.executor=in_process", "display=none")

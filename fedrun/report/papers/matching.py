@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from fedrun.config.identity import is_neutral_class
 from fedrun.report.runs import Run
 from fedrun.report.settings import Leaves, comparable_text, leaves, unrecorded, varying, written
 from fedrun.runs.display.wording import counted
@@ -36,7 +37,7 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
 
     The classes are always compared. In other keys a run may differ from the experiment's job (fewer rounds, say): the
     difference is reported, and the run is used. A key that another version of fedrun did not have is not compared, as
-    its value is not known.
+    its value is not known; this is reported, unless the other value means what fedrun did without the key.
     """
     keys = frozenset(varying(list(configs.values())))
     cells: dict[str, list[int]] = {}
@@ -61,7 +62,8 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
             for key in varying([content, job])
             if key not in unknown
         ]
-        assigned.append((candidates[0], run, different, unknown))
+        known = {**job, **content}
+        assigned.append((candidates[0], run, different, {key for key in unknown if not _is_neutral(key, known[key])}))
     by_seed: dict[int, dict[int, Run]] = {position: {} for position in configs}
     deviations: Counter[str] = Counter()
     not_compared: set[str] = set()
@@ -90,6 +92,14 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
             "are on other data than others of their cell": other_data,
         },
     )
+
+
+def _is_neutral(key: str, value: object) -> bool:
+    """Whether a key chooses the option with which fedrun does what it did before it had the key's group."""
+    from fedrun.experiment.experiment import Experiment
+
+    group, _, inner = key.partition(".")
+    return inner == "_target_" and is_neutral_class(Experiment, group, value)
 
 
 def compared_values(leaves: Leaves, keys: Set[str]) -> Leaves:
