@@ -162,6 +162,8 @@ def construct(
             why = f"; {type(built[key]).__name__} does not extend {first['ctx']['class']}"
         elif span := re.fullmatch(r"(\d+)(?:-|\.\.|:)(\d+)", str(built[key])):
             why = f"; a sweep over {span[1]} to {span[2]}: -m '{where}=range({span[1]},{int(span[2]) + 1})'"
+        elif str(built[key]) in options(where.replace(".", "/")):
+            why = f"; in a file: defaults: [override /{where.replace('.', '/')}: {built[key]}]"
         raise InputError(
             f"{where}={in_message(built[key])}: allowed: {_allowed(annotations[key], where)}{why}"
         ) from None

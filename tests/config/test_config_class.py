@@ -12,8 +12,10 @@ from annotated_types import Ge
 from omegaconf import OmegaConf
 
 from fedrun.config.build import construct, option
+from fedrun.config.composed import compose
 from fedrun.config.config_class import ArgumentError, config_class
 from fedrun.config.identity import Neutral
+from fedrun.experiment.experiment import build_experiment
 from fedrun.system.errors import InputError
 
 
@@ -119,3 +121,10 @@ def test_keys_that_take_a_mapping():
     rates = construct(Rates, {"by_layer": {"head": 0.5}, "more": {"encoder": 2}}, "rates")
     assert (rates.by_layer, rates.more) == ({"head": 0.5}, {"encoder": 2})
     assert construct(Rates, {"by_layer": None, "more": {}}, "rates").by_layer is None
+
+
+def test_an_option_is_chosen_in_a_files_defaults():
+    with pytest.raises(
+        InputError, match=r"^tracking=none: allowed: .*; in a file: defaults: \[override /tracking: none\]$"
+    ):
+        build_experiment({**compose([]).config, "tracking": "none"})
