@@ -21,8 +21,8 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 from fedrun.uploads.attacks.base import Attack
 
-EMBEDDINGS = frozenset({"embeddings", "earlier_embeddings", "training_embeddings"})
-"""What client strategies want that compare the head's inputs."""
+EMBEDDINGS = frozenset({"embeddings", "earlier_embeddings"})
+"""What client strategies want whose loss compares the head's inputs."""
 
 
 def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> None:
@@ -34,7 +34,7 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
     if layout.head_size:
         return
     client, server, clusters = strategy.client, strategy.server, strategy.clusters()
-    measured = client.wants & (EMBEDDINGS | {"label_counts"})
+    measured = client.wants & (EMBEDDINGS | {"training_embeddings", "label_counts"})
     private = client.private(layout)
     needing = [
         chosen(group, part)
@@ -56,8 +56,8 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
 
 
 def check_shared(strategy: Strategy, local: LocalTraining, layout: Layout) -> None:
-    """Reject client strategies that send nothing of a model that they are to send, train nothing of it, or compare its
-    inputs.
+    """Reject client strategies that send nothing of a model that they are to send, train nothing of it, or compare
+    embeddings that do not change.
 
     Raises:
         InputError: naming the client strategy.
@@ -72,8 +72,8 @@ def check_shared(strategy: Strategy, local: LocalTraining, layout: Layout) -> No
         )
     if not EMBEDDINGS.isdisjoint(client.wants) and layout.head_size == layout.trainable:
         raise InputError(
-            f"{strategy.named_client} uses embeddings, and no trained layer of this model lies below its head, so that "
-            "they are the inputs; choose another strategy, or a model that trains layers below its head"
+            f"{strategy.named_client} compares embeddings, and no trained layer of this model lies below its head, so "
+            "that they do not change; choose another strategy, or a model that trains layers below its head"
         )
     if overrides(client, "frozen") and all(_all_frozen(client, layout, epoch) for epoch in epochs):
         raise InputError(

@@ -17,6 +17,7 @@ from fedrun.strategies.client import ClientStrategy
 from fedrun.system.errors import InputError
 
 from ..helpers.quadratic_clients import FEDAVG
+from ..helpers.small_networks import logistic
 
 
 def only_the_head(spec):
@@ -41,6 +42,13 @@ def test_private_entries_that_are_all_that_is_trained(make_experiment, name):
     experiment = make_experiment(network=only_the_head, strategy=chosen(name, "local.epochs=11"), local={"epochs": 11})
     with pytest.raises(InputError, match=rf"^strategy/client={name} keeps all .* to send; .*below its head$"):
         Simulation(experiment)
+
+
+@pytest.mark.parametrize("network", [logistic, only_the_head])
+@pytest.mark.parametrize("name", ["moon", "fedproto"])
+def test_embeddings_that_do_not_change(make_experiment, name, network):
+    with pytest.raises(InputError, match=rf"^strategy/client={name} compares embeddings, .*below its head$"):
+        Simulation(make_experiment(network=network, strategy=chosen(name)))
 
 
 def test_no_shared_layer(make_experiment):
