@@ -186,7 +186,7 @@ class RoundRunner:
     def _started_jobs(self, state: State, cohort: torch.Tensor, started: Mapping[int, int]) -> list[CohortJob]:
         """One job for each version of the model at which clients of the cohort have started."""
         versions = torch.tensor([started[client] for client in cohort.tolist()])
-        received = {**state.training.received, state.round: self.phase.broadcast(state.server)}
+        received = self._received(state)
         return [
             self._downloaded(
                 CohortJob(cohort[versions == version], version, dict(received[version]), state.client_states)
@@ -194,13 +194,17 @@ class RoundRunner:
             for version in sorted(set(versions.tolist()))
         ]
 
+    def _received(self, state: State) -> dict[int, Vectors]:
+        """What clients have received or receive now, by version."""
+        return {**state.training.received, state.round: self.phase.broadcast(state.server)}
+
     def _arrived(
         self, results: Iterable[tuple[int, ClientResult]], state: State, started: Mapping[int, int]
     ) -> Iterator[tuple[int, ClientResult]]:
         """The results with the models that the server aggregates in place of the uploads."""
         asynchronous = self.asynchronous
         assert asynchronous is not None
-        received = {**state.training.received, state.round: self.phase.broadcast(state.server)}
+        received = self._received(state)
         current, trainable = received[state.round][MODEL], self.executor.context.network.layout.trainable
         for client, result in results:
             version = started[client]

@@ -7,7 +7,7 @@ import re
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -701,9 +701,24 @@ class Noisy(ClientStrategy):
         return gradient(model, 0) + 0.1 * torch.randn_like(model) + 0.1 * constants["shift"]
 
 
+@dataclass(frozen=True)
+class NoisyServer(FedAvg):
+    """So does its server side."""
+
+    def aggregate(self, state, update, round):
+        after, metrics = super().aggregate(state, update, round)
+        return replace(after, model=after.model + 0.1 * torch.randn_like(after.model)), metrics
+
+
+@pytest.mark.parametrize("server", ["plain", "noisy"])
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])
-def test_hooks_that_draw_from_pytorchs_generator_repeat_themselves(make_experiment, executor):
-    strategy = Strategy(client=Noisy(), server=option("strategy/server", "fedavg"))
+def test_hooks_that_draw_from_pytorchs_generator_repeat_themselves(make_experiment, executor, server):
+    plain = option("strategy/server", "fedavg")
+    noisy = NoisyServer(**{item.name: getattr(plain, item.name) for item in fields(plain)})
+    strategy = Strategy(
+        client=Noisy() if server == "plain" else option("strategy/client", "sgd"),
+        server=plain if server == "plain" else noisy,
+    )
     models = []
     for seed in (1, 2):
         simulation = Simulation(make_experiment(network=mlp, strategy=strategy, hardware={"executor": executor}))

@@ -46,7 +46,7 @@ def check_task(task: Task, targets: torch.Tensor, output_shape: tuple[int, ...],
         SampleResults(losses, predictions, targets, task).metrics(outputs)
     except (InputError, MemoryError):
         raise
-    except Exception as error:
+    except Exception as error:  # of any kind, as above; raised again with the name of the method
         raise InputError(
             f"{task.name}.metrics: fails for {len(targets)} samples ({type(error).__name__}: "
             f"{one_line(str(error), 200)}); allowed: NaN where a metric is not defined"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from fedrun.config.config_class import config_class
@@ -24,8 +26,13 @@ class Poisson(Participation):
     def varies(self) -> bool:
         return True
 
-    def participants(self, candidates: Candidates) -> tuple[torch.Tensor, dict[str, float]]:
+    def draws(self, candidates: Candidates) -> Iterator[torch.Tensor]:
+        """Independent draws of the participants, int64 ``[C]`` each; the first one counts."""
         clients = len(candidates.samples)
-        random = numpy_generator(candidates.seed, "selection", candidates.round).random(clients)
-        # k is in S with probability M / N
-        return torch.from_numpy((random < candidates.size / clients).nonzero()[0]), {}
+        random = numpy_generator(candidates.seed, "selection", candidates.round)
+        while True:
+            # k is in S with probability M / N
+            yield torch.from_numpy((random.random(clients) < candidates.size / clients).nonzero()[0])
+
+    def participants(self, candidates: Candidates) -> tuple[torch.Tensor, dict[str, float]]:
+        return next(self.draws(candidates)), {}
