@@ -116,6 +116,7 @@ def test_bytes_and_virtual_time_are_axes(folders):
     assert list(data["axes"]) == ["rounds", "params", "bytes", "upload", "samples", "seconds", "virtual"]
     assert data["runs"][0]["x"]["bytes"] == [0, 12]
     assert data["runs"][0]["x"]["virtual"] == [0, 2.5]
+    assert data["runs"][0]["x"]["upload"] == [0, 4]
 
 
 def test_long_runs_are_thinned_to_the_same_rounds(folders):

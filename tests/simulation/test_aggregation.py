@@ -184,6 +184,9 @@ def test_models_that_nobody_trains_from_are_not_kept(make_experiment):
     for state in states[1:]:
         assert set(state.training.received) == {start.version for start in state.training.starts}
         assert len(state.training.starts) == 2  # the third starts at the beginning of the next step
+    moved = states[-1].to("meta").training
+    assert moved.starts == states[-1].training.starts
+    assert {vector.device.type for received in moved.received.values() for vector in received.values()} == {"meta"}
 
 
 SETTING = (

@@ -17,6 +17,7 @@ from fedrun.experiment.participation.base import Participation, select
 from fedrun.runs.folder import METRICS
 from fedrun.runs.metrics_file import read_rows
 from fedrun.runs.run import run
+from fedrun.runs.summary import beyond_rows
 from fedrun.simulation.costs import round_costs
 from fedrun.simulation.simulation import Simulation
 
@@ -218,6 +219,7 @@ def test_the_clock_changes_no_result_and_is_resumed(tmp_path: Path, plain) -> No
     assert ends == sorted(set(ends))
     reached = summaries[1]["rounds_to"]["0.05"]
     assert summaries[1]["virtual_seconds_to"] == {"0.05": ends[reached], "0.99": None}
+    assert beyond_rows(summaries[1]) | {"virtual_seconds_to/0.05": ends[reached]} == beyond_rows(summaries[1])
     assert "virtual_seconds_to" not in summaries[0]
 
 
