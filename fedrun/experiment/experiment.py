@@ -39,6 +39,7 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.experiment.tracking import Tracking
 from fedrun.experiment.upload_checks import check_transforms
 from fedrun.models.base import ModelConfig
+from fedrun.models.initial_weights import InitialWeights
 from fedrun.strategies.client import is_personal, trains_global_model
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import MODEL
@@ -57,6 +58,7 @@ class Experiment:
         dataset: the samples.
         partition: how its samples are distributed over clients.
         model: the network.
+        initial: the weights with which its training begins.
         strategy: the client strategy and the server strategy.
         local: the settings of local training.
         population: which clients are unseen, test on their own samples, or have flipped labels.
@@ -93,6 +95,7 @@ class Experiment:
     dataset: DatasetConfig
     partition: Partition
     model: ModelConfig
+    initial: Annotated[InitialWeights, Neutral(InitialWeights)]
     strategy: Strategy
     local: LocalTraining
     population: Population
@@ -185,6 +188,12 @@ class Experiment:
                 f"{chosen('secure_sum', self.secure_sum)} with {chosen('participation', self.participation)}, which "
                 "may depend on single clients' losses: the server learns sums only; allowed: participation=everyone, "
                 "bernoulli"
+            )
+        if self.initial.is_whole and not self.strategy.clusters().same_initialisation:
+            clustering = chosen("strategy/clustering", self.strategy.clusters())
+            raise InputError(
+                f"{chosen('initial', self.initial)} with {clustering}, whose models must differ at first: allowed: "
+                "initial.part=encoder, initial=random"
             )
         if self.stop_at_targets and not self.targets:
             raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")

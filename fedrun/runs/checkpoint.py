@@ -31,6 +31,7 @@ class Identity:
         data: the dataset's fingerprint.
         appeal: the fingerprint of the thresholds, if they are read from a file.
         frozen: the fingerprint of the network's frozen parameters, which the checkpoint does not contain.
+        initial: the fingerprint of the initial weights, if they are read from a file.
     """
 
     config: str
@@ -38,6 +39,7 @@ class Identity:
     data: str
     appeal: str = ""
     frozen: str = ""
+    initial: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,8 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
             raise InputError(f"{path}: was made with other data (the dataset's content has changed since); {advice}")
         if written_for.appeal != identity.appeal:
             raise InputError(f"{path}: was made with other thresholds (appeal.path has changed since); {advice}")
+        if written_for.initial != identity.initial:
+            raise InputError(f"{path}: was made with other initial weights (initial.path has changed since); {advice}")
         if written_for.frozen != identity.frozen:
             raise InputError(
                 f"{path}: was made with other frozen parameters (the pretrained weights have changed since); {advice}"

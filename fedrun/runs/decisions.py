@@ -34,12 +34,14 @@ def decisions(experiment: Experiment, simulation: Simulation, initial: State) ->
     if isinstance(privacy, SampleLevel):
         drawn = f"each sample with probability {privacy.sample_share:g} per step"
         batches["batches"] = f"{drawn}, {counted(privacy.steps(phase.local), 'step')}; local.batch_size is not used"
+    initial_weights = experiment.initial.described(experiment.seed)
     accuracy, has_tests = {}, bool(experiment.population.test_share)
     unrecorded = experiment.evaluation.unrecorded(phase.client, has_tests)
     if unrecorded and phase.samples.task.score == "accuracy" and not phase.clustering.several:
         accuracy["accuracy"] = unrecorded
     return {
         "model": f"{_named(experiment, 'model')}, {layout.size:,} parameters",
+        **({"initial": initial_weights} if initial_weights else {}),
         "partition": "; ".join(filter(None, (_named(experiment, "partition"), simulation.federation.note))),
         "hparams": experiment.record.hparams or _without_hparams(experiment),
         "cohort": experiment.aggregation.described(

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedrun.models.saved_tensors import MODEL_FILE
 from fedrun.runs.metrics_file import DamagedRunError, null_for_nan
 from fedrun.system.atomic_file import atomic_write
 from fedrun.system.checksums import CHECKSUMS, checksum_line, damaged_files, write_checksums
@@ -26,7 +27,7 @@ CHECKPOINT = "checkpoint.pt"
 METRICS = "metrics.jsonl"
 CLIENT_STATES = "clients.memory"
 CLIENTS = "clients.parquet"
-MODEL = "model.safetensors"
+MODEL = MODEL_FILE
 CURVES = "curves.png"
 FEDERATION = "federation.png"
 LOG = "run.log"

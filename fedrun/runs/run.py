@@ -86,17 +86,21 @@ def earlier_summary(experiment: Experiment) -> dict[str, Any] | None:
     """The summary of an experiment's run if it is finished, otherwise None.
 
     Raises:
-        InputError: a file of the run is damaged, or it was finished with other thresholds.
+        InputError: a file of the run is damaged, or it was finished with other thresholds or initial weights.
     """
     folder = experiment.folder
     summary = finished(folder)
     if summary is None:
         return None
-    if summary.get("appeal", "") != experiment.appeal.fingerprint():
-        raise InputError(
-            f"{folder}: was finished with other thresholds (the file at appeal.path has changed since); "
-            "restore it, choose another name or output_dir, or start over with overwrite=true"
-        )
+    for what, recorded, fingerprint in (
+        ("thresholds (the file at appeal.path", "appeal", experiment.appeal.fingerprint()),
+        ("initial weights (the run at initial.path", "initial", experiment.initial.fingerprint(experiment.seed)),
+    ):
+        if summary.get(recorded, "") != fingerprint:
+            raise InputError(
+                f"{folder}: was finished with other {what} has changed since); restore it, choose another name or "
+                "output_dir, or start over with overwrite=true"
+            )
     return summary
 
 
@@ -116,5 +120,6 @@ def build_simulation(
                 simulation = Simulation(experiment, parallel_jobs, cache, client_states, federation, ranks)
     assert simulation is not None
     ranks.require_same("data with the fingerprint", simulation.dataset.fingerprint)
+    ranks.require_same("initial weights with the fingerprint", experiment.initial.fingerprint(experiment.seed))
     ranks.require_same("frozen parameters with the fingerprint", simulation.network.frozen_fingerprint)
     return simulation

@@ -13,13 +13,11 @@ from fedrun.experiment.state import State
 from fedrun.models.adapters import merged
 from fedrun.models.base import ModelConfig, encoder_and_head
 from fedrun.models.parallel_encoders import ParallelEncoders
+from fedrun.models.saved_tensors import models_in, saved_tensors, tensors_of
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import InputError
-
-SEVERAL = re.compile(r"models\.(\d+)\.(.+)")
-"""The name of a tensor in a file with several models: the model's number and the tensor's own name."""
 
 PARALLEL = re.compile(r"encoder\.encoders\.(\d+)\.")
 """The beginning of the tensor names of concatenated encoders."""
@@ -69,14 +67,13 @@ def load_network(path: Path, model: ModelConfig, spec: Spec, number: int | None 
     Raises:
         InputError: the file cannot be read, has no such model, or is another model's.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); expected the model of a finished run") from None
-    tensors = _tensors_of(tensors, number, path)
+    tensors = saved_tensors(path)
+    count = models_in(tensors)
+    if number is None and count > 1:
+        raise InputError(f"{path}: has {count} models; name one: number=0 to number={count - 1}")
+    if number not in (None, *range(count)):
+        raise InputError(f"{path}: has no model {number}; allowed: 0 to {count - 1}")
+    tensors = tensors_of(tensors, number or 0)
     network = _network(model, spec, tensors)
     try:
         missing, _ = network.load_state_dict(tensors, strict=False)
@@ -86,20 +83,6 @@ def load_network(path: Path, model: ModelConfig, spec: Spec, number: int | None 
     if absent := (parameter_names & set(missing)) or tensors.keys() - network.state_dict().keys():
         raise InputError(f"{path}: is not of the run's model (tensor {min(absent)})")
     return network.eval()
-
-
-def _tensors_of(tensors: Mapping[str, torch.Tensor], number: int | None, path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of one of the models in a file, under their names in the network."""
-    matches = {name: SEVERAL.fullmatch(name) for name in tensors}
-    count = 1 + max((int(match[1]) for match in matches.values() if match), default=0)
-    if number is None and count > 1:
-        raise InputError(f"{path}: has {count} models; name one: number=0 to number={count - 1}")
-    if number not in (None, *range(count)):
-        raise InputError(f"{path}: has no model {number}; allowed: 0 to {count - 1}")
-    if count == 1:
-        return dict(tensors)
-    shared = {name: tensors[name] for name, match in matches.items() if match is None}
-    return shared | {match[2]: tensors[name] for name, match in matches.items() if match and int(match[1]) == number}
 
 
 def _network(model: ModelConfig, spec: Spec, tensors: Mapping[str, torch.Tensor]) -> torch.nn.Sequential:

@@ -63,8 +63,8 @@ class Session:
         self.folder = self.record.folder
         self.observers = Observers(observers)
         data, appeal = simulation.dataset.fingerprint, experiment.appeal.fingerprint()
-        frozen = simulation.network.frozen_fingerprint
-        self.identity = Identity(self.record.hash, experiment.seed, data, appeal, frozen)
+        frozen, initial = simulation.network.frozen_fingerprint, experiment.initial.fingerprint(experiment.seed)
+        self.identity = Identity(self.record.hash, experiment.seed, data, appeal, frozen, initial)
         self.began = time.perf_counter()
         self.decisions: Mapping[str, str] = {}
         self._metrics: MetricsFile | None = None  # of the leader

@@ -110,6 +110,7 @@ def summarise_run(
         "config_hash": identity.config,
         "data": identity.data,
         "appeal": identity.appeal,
+        "initial": identity.initial,
         "rounds": last.state.round,
         "cap": experiment.rounds,
         "final": {name: value for name, value in rows[-1].items() if name != "round"},

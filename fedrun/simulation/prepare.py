@@ -154,7 +154,9 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     experiment.aggregation.check_clients(clients)
     strategy.afterwards().check_clients(clients)
     experiment.model.check(dataset.spec)
-    network = build_network(experiment.model, dataset.spec, experiment.seed, device, strategy.server)
+    network = build_network(
+        experiment.model, experiment.initial, dataset.spec, experiment.seed, device, strategy.server
+    )
     check_network(network.network, dataset.spec, chosen("model", experiment.model))
     strategy.check_private(network.layout)
     check_head(strategy, experiment.evaluation, network.layout)
@@ -170,6 +172,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
         federation=federation,
         samples=Samples.of(_cut_to_longest(dataset) if experiment.model.reads_any_length else dataset, device),
         model=experiment.model,
+        initial=experiment.initial,
         network=network,
         client=strategy.client,
         server=strategy.server,

@@ -19,6 +19,7 @@ from fedrun.data.samples import Samples
 from fedrun.models.base import ModelConfig, encoder_and_head
 from fedrun.models.flat_network import FlatNetwork, Layout
 from fedrun.models.frozen_encoders import FrozenEncoders
+from fedrun.models.initial_weights import InitialWeights
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.phase import Phase, build_network, cohort_size
@@ -98,14 +99,15 @@ class Classifier(PostTraining):
             width, layout.has_head_bias, joined_heads(models, layout) if self.initial == "clusters" else None, embed
         )
         per_round, given = self.clients_per_round, phase.local
-        server = FewSteps(weighting="uniform", most=self.steps)
+        server, initial = FewSteps(weighting="uniform", most=self.steps), InitialWeights()
         return replace(
             phase,
             end=phase.run_rounds,
             federation=replace(phase.federation, dataset=dataset),
             samples=samples,
             model=model,
-            network=build_network(model, dataset.spec, phase.seed, samples.device, server),
+            initial=initial,
+            network=build_network(model, initial, dataset.spec, phase.seed, samples.device, server),
             client=SGD(),
             server=server,
             clustering=Clustering(),

@@ -13,6 +13,7 @@ from fedrun.data.federation import Federation
 from fedrun.data.samples import Samples
 from fedrun.models.base import ModelConfig
 from fedrun.models.flat_network import FlatNetwork
+from fedrun.models.initial_weights import InitialWeights
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.local_training import LocalTraining
@@ -35,6 +36,7 @@ class Phase:
         federation: who holds which samples; its dataset is what this phase's network reads.
         samples: that dataset on its device.
         model: builds the network.
+        initial: the weights with which its models begin.
         network: the network; its vector is overwritten.
         client: the client strategy.
         server: the server strategy.
@@ -53,6 +55,7 @@ class Phase:
     federation: Federation
     samples: Samples
     model: ModelConfig
+    initial: InitialWeights
     network: FlatNetwork
     client: ClientStrategy
     server: ServerStrategy
@@ -91,16 +94,23 @@ class Phase:
         if self.network.initial is not None and not variant:
             return self.network.initial.clone()
         spec, device = self.federation.dataset.spec, self.samples.device
-        return build_network(self.model, spec, self.seed, device, self.server, variant).vector
+        return build_network(self.model, self.initial, spec, self.seed, device, self.server, variant).vector
 
 
 def build_network(
-    model: ModelConfig, spec: Spec, seed: int, device: torch.device, server: ServerStrategy, variant: int = 0
+    model: ModelConfig,
+    initial: InitialWeights,
+    spec: Spec,
+    seed: int,
+    device: torch.device,
+    server: ServerStrategy,
+    variant: int = 0,
 ) -> FlatNetwork:
     """The network of a model with its initial weights.
 
     Args:
         model: builds it.
+        initial: replaces its random weights.
         spec: spec of the dataset that it reads.
         seed: the run's seed.
         device: where it is.
@@ -111,6 +121,7 @@ def build_network(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(address(seed, *purpose))
         network = model.build(spec)
+        initial.load(network, seed)
         server.prepare(network)
         return FlatNetwork(network, device)
 

@@ -83,11 +83,12 @@ def test_every_strategy(strategy: str) -> None:
 
 OTHER_GROUPS = (
     *("partition", "hardware", "tracking", "attack", "privacy", "compression", "secure_sum"),
-    *("appeal", "participation", "experiment"),
+    *("appeal", "participation", "initial", "experiment"),
 )
 
 NEEDS = {
     "participation=flexible": ("appeal=constant", "appeal.convention=train"),
+    "initial=run": ("initial.path=outputs",),
     **{f"privacy={name}": ("privacy.epsilon=8",) for name in options("privacy") if name != "none"},
 }
 """Options that need others."""
@@ -99,7 +100,7 @@ NEEDS = {
 )
 def test_every_other_option(chosen: str) -> None:
     group, _, name = chosen.partition("=")
-    assert compose([chosen]).choices[group] == name
+    assert compose([chosen, *NEEDS.get(chosen, ())]).choices[group] == name
     build(chosen, *NEEDS.get(chosen, ()))
 
 
@@ -403,7 +404,7 @@ def test_what_a_run_does_not_use_is_not_in_its_hash() -> None:
     experiment = build("attack=none", "attack.seed=null")
     settings = {item.name: getattr(experiment, item.name) for item in dataclasses.fields(experiment)}
     del settings["origin"]
-    for unused in ("attack", "appeal", "participation"):
+    for unused in ("attack", "appeal", "participation", "initial"):
         del settings[unused]
         assert identity_hash(Experiment, settings) == experiment.record.hash
     assert hash_of("attack=gaussian", "attack.share=0.2") != experiment.record.hash
@@ -661,6 +662,7 @@ REFUSED = [
     ("help", f"help: {FORM}; fedrun --help shows the groups and their options"),
     ("turbosvm", f"turbosvm: {FORM}; did you mean strategy=turbosvm?"),
     ("strategy:fedavg", f"strategy:fedavg: {FORM}; did you mean strategy=fedavg?"),
+    ("data_dir=/x/seed=0", f"data_dir=/x/seed=0: {FORM}; did you mean 'data_dir=\"/x/seed=0\"'?"),
     ("rounds==3", f"rounds==3: {FORM}; did you mean rounds=3?"),
     (
         "targets={test/mae:40}",

@@ -25,7 +25,7 @@ ALONE = ("experiment", "hparams")
 def mixtures() -> list[list[str]]:
     """Arguments that choose an option in every group at once, so often that every option is chosen."""
     names = {group: options(group) for group in groups([conf_dir()]) if group not in ALONE}
-    for group, own in (("model", "custom"), ("dataset", "custom"), ("dataset", "huggingface")):
+    for group, own in (("model", "custom"), ("dataset", "custom"), ("dataset", "huggingface"), ("initial", "run")):
         names[group].remove(own)  # has keys without values
     parts = [group for group in names if "/" not in group]  # an option's parts are chosen by the option
     most = max(len(names[group]) for group in parts)
@@ -42,6 +42,7 @@ CHOICES = [*mixtures(), *([f"experiment={name}"] for name in options("experiment
         *(pytest.param(each, marks=[pytest.mark.slow] if index % 9 else []) for index, each in enumerate(CHOICES)),
         ["~hparams", "dataset=femnist", "strategy=fedprox"],
         ["dataset=mnist", "hparams=fedconcat_dir01", "strategy=moon"],
+        ["initial=run", "initial.path=outputs/runs/digits/fedavg/1a2b3c4d"],
         ["strategy=fedaws", "strategy/server@strategy.server.base=fedyogi", "strategy/client=fedprox"],
         [
             "strategy=fedprox",
