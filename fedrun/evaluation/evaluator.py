@@ -123,6 +123,27 @@ class Evaluator:
             for group in self._groups
         }
 
+    def models_of(self, state: State, client: int) -> list[torch.Tensor]:
+        """The models ``[P]`` that a client uses; the logits of several are summed.
+
+        It uses its own model, or the global one if clients have no models of their own or this one has not taken part
+        yet. Of several global models it uses the one with the largest weight for it, or all of them if it has not been
+        assigned yet.
+        """
+        strategy, layout = self._phase.client, self._phase.network.layout
+        models = [server.model for server in state.models]
+        if not is_personal(strategy):
+            weights = torch.zeros(len(models)) if state.membership is None else state.membership[client]
+            return [models[int(weights.argmax())]] if weights.any() else models
+        is_new = state_names(strategy, layout).isdisjoint(state.client_states.held.get(client, {}))
+        if is_new and not strategy.evaluates_newcomers:
+            return models
+        received = {**self._phase.server.broadcast(state.server), MODEL: models[0]}
+        client_state = state.client_states.of(client, models[0].device)
+        job = CohortJob(torch.tensor([client]), state.round, received, state.client_states)
+        info = measuring(self._executor.context, client, self._executor.infos(job).of(0))
+        return [strategy.own_model(received, client_state, info)]
+
     def on_training(self, state: State) -> tuple[torch.Tensor, torch.Tensor]:
         """F_k(w), the loss of each client on its training samples, and its score there, float64 ``[N]`` each."""
         train = self._phase.federation.train
@@ -312,7 +333,7 @@ class Evaluator:
         """
         local = self._local_clients(state, state_names(self._phase.client, self._phase.network.layout))
         measured = {
-            client: measure(client, self._models_of(state, client))
+            client: measure(client, self.models_of(state, client))
             for client in local
             if clients is None or client in clients
         }
@@ -327,27 +348,6 @@ class Evaluator:
         holder = {client: rank for rank, clients in enumerate(ranks.all_gather(held)) for client in clients}
         everyone = range(len(self._phase.federation.train))
         return [client for client in everyone if holder.get(client, client % ranks.count) == ranks.number]
-
-    def _models_of(self, state: State, client: int) -> list[torch.Tensor]:
-        """The models ``[P]`` that a client uses; the logits of several are summed.
-
-        It uses its own model, or the global one if clients have no models of their own or this one has not taken part
-        yet. Of several global models it uses the one with the largest weight for it, or all of them if it has not been
-        assigned yet.
-        """
-        strategy, layout = self._phase.client, self._phase.network.layout
-        models = [server.model for server in state.models]
-        if not is_personal(strategy):
-            weights = torch.zeros(len(models)) if state.membership is None else state.membership[client]
-            return [models[int(weights.argmax())]] if weights.any() else models
-        is_new = state_names(strategy, layout).isdisjoint(state.client_states.held.get(client, {}))
-        if is_new and not strategy.evaluates_newcomers:
-            return models
-        received = {**self._phase.server.broadcast(state.server), MODEL: models[0]}
-        client_state = state.client_states.of(client, models[0].device)
-        job = CohortJob(torch.tensor([client]), state.round, received, state.client_states)
-        info = measuring(self._executor.context, client, self._executor.infos(job).of(0))
-        return [strategy.own_model(received, client_state, info)]
 
     @cached_property
     def _executor(self) -> InProcess:

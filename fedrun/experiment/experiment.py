@@ -20,7 +20,7 @@ from fedrun.config.grids import Scale
 from fedrun.config.identity import Neutral, identity_hash
 from fedrun.config.option_name import chosen
 from fedrun.config.overrides import home_folder
-from fedrun.data.datasets.base import DatasetConfig
+from fedrun.data.datasets.base import DatasetConfig, require_dataset_config
 from fedrun.data.partitions.base import Partition
 from fedrun.data.population import Population
 from fedrun.data.targets import check_targets
@@ -245,12 +245,13 @@ class Experiment:
         return self.rounds - self.strategy.afterwards().last_rounds(self.rounds)
 
 
-def build_experiment(config: Composed | Mapping[str, Any]) -> Experiment:
+def build_experiment(config: Composed | Mapping[str, Any], dataset: DatasetConfig | None = None) -> Experiment:
     """The experiment of a composed configuration, with all its config classes, checked.
 
     Args:
         config: what :func:`fedrun.config.composed.compose` returns, or a configuration as mappings and
             sequences, also OmegaConf's.
+        dataset: takes the place of the configuration's, such as a :class:`fedrun.InMemory`; None: the configuration's.
 
     Raises:
         InputError: an unknown key, a wrong type, a value out of range or a combination that cannot work.
@@ -260,6 +261,12 @@ def build_experiment(config: Composed | Mapping[str, Any]) -> Experiment:
             f"fedrun.build_experiment: {type(config).__name__}; allowed: what fedrun.compose returns, or a mapping"
         )
     origin = config if isinstance(config, Composed) else Composed(plain(config), {}, ())
-    experiment = construct(Experiment, origin.config, "", {"origin": origin})
+    arguments: Mapping[str, Any] = origin.config
+    given: dict[str, object] = {"origin": origin}
+    if dataset is not None:
+        require_dataset_config(dataset)
+        arguments = {key: value for key, value in arguments.items() if key != "dataset"}
+        given["dataset"] = dataset
+    experiment = construct(Experiment, arguments, "", given)
     assert isinstance(experiment, Experiment)
     return experiment

@@ -12,11 +12,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fedrun.config.build import build
+from fedrun.config.composed import compose
 from fedrun.config.option_name import option_of
 from fedrun.config.options import content, option_files
 from fedrun.report.per_run import per_run_rows
 from fedrun.report.runs import Run, find, read
-from fedrun.runs.folder import CLIENTS, METRICS, MODEL
+from fedrun.runs.folder import CHECKPOINT, CLIENTS, METRICS, MODEL
 from fedrun.strategies.client import trains_global_model
 from fedrun.system.errors import InputError
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fedrun.data.datasets.base import Dataset, DatasetConfig
+    from fedrun.runs.client_models import ClientModels
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +130,18 @@ class LoadedRun:
         model = build(_found("model", self.config["model"]), "model")
         return load_network(path, model, self.dataset_config.spec, number)
 
+    def client_network(self, client: str | int) -> torch.nn.Sequential:
+        """The network by which a client is evaluated, in evaluation mode: its own in a personalised run, otherwise that
+        of its cluster. It is made from ``checkpoint.pt`` and the client's data, which are loaded the first time.
+
+        Args:
+            client: its name in ``clients.parquet``, or as an integer if clients are numbered.
+
+        Raises:
+            InputError: the run is not finished, all clients use one model, or there is no such client.
+        """
+        return self._client_models.network(str(client))
+
     def own_network(self, number: int | None = None) -> torch.nn.Module:
         """The trained network as ``model=custom``, ``timm`` or ``torchvision`` builds it, in evaluation mode, with the
         names of its own class: ``MyNetwork(...).load_state_dict(run.own_network().state_dict())``.
@@ -146,7 +160,13 @@ class LoadedRun:
             raise InputError(f"{self.folder}: the model is fedrun's own; network() returns it")
         return joined(network)
 
-    def predict(self, samples: ArrayLike, number: int | None = None, batch_size: int = 256) -> torch.Tensor:
+    def predict(
+        self,
+        samples: ArrayLike,
+        number: int | None = None,
+        batch_size: int = 256,
+        client: str | int | None = None,
+    ) -> torch.Tensor:
         """The predictions for samples, on the CPU: for a classification the classes, int64 ``[n]``; for other tasks
         what :meth:`fedrun.data.tasks.base.Task.predictions` returns.
 
@@ -155,9 +175,11 @@ class LoadedRun:
                 uint8 images or the rows of a table; encoded (and standardised) as in training.
             number: index of the model, for a run with several (clusters); None for a run with one.
             batch_size: samples per forward pass.
+            client: predict with the network of this client (:meth:`client_network`), not with the global one.
 
         Raises:
-            InputError: the run is not finished, its data cannot be loaded, or the samples have another shape.
+            InputError: the run is not finished, its data cannot be loaded, the samples have another shape, or there is
+                no such model.
         """
         import numpy
         import torch
@@ -170,11 +192,30 @@ class LoadedRun:
         if samples.ndim != len(shape) + 1 or tuple(samples.shape[1:]) != shape:
             expected = ", ".join(map(str, ("n", *shape)))
             raise InputError(f"samples of shape {list(samples.shape)}; allowed: [{expected}]")
-        network = self.network(number)
+        if client is not None and number is not None:
+            raise InputError(f"client={client!r} and number={number}: allowed: one of the two")
+        network = self.network(number) if client is None else self.client_network(client)
         with torch.no_grad():
             task, encode = self.dataset.spec.task, self.dataset.encoding
             batches = [task.predictions(network(encode(batch))) for batch in torch.split(samples, batch_size)]
         return torch.cat(batches)
+
+    @cached_property
+    def _client_models(self) -> ClientModels:
+        """The clients' models.
+
+        Raises:
+            InputError: see :meth:`client_network`.
+        """
+        from fedrun.experiment.experiment import build_experiment
+        from fedrun.runs.client_models import ClientModels
+
+        self._result(CHECKPOINT)
+        dataset = self.dataset_config
+        # keys that fedrun got after the run have their defaults
+        config = {**compose().config, **self.config, "model": _found("model", self.config["model"])}
+        experiment = build_experiment(config, None if self.own_dataset is None else dataset)
+        return ClientModels(experiment, self.folder, self.summary or {})
 
     def _result(self, name: str) -> Path:
         """A file of the finished run."""
@@ -208,10 +249,10 @@ def load(folder: str | Path, dataset: DatasetConfig | None = None) -> LoadedRun:
     Raises:
         InputError: the folder holds no run, or a file is damaged.
     """
-    from fedrun.data.datasets.base import DatasetConfig
+    from fedrun.data.datasets.base import require_dataset_config
 
-    if dataset is not None and not isinstance(dataset, DatasetConfig):
-        raise InputError(f"dataset: a {type(dataset).__name__}; allowed: a fedrun.InMemory, or another dataset option")
+    if dataset is not None:
+        require_dataset_config(dataset)
     folder = Path(folder)
     if not (folder / METRICS).is_file():
         raise InputError(f"{folder}: holds no run (no {METRICS}); fedrun.load_all reads all runs below a folder")

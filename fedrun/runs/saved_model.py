@@ -73,7 +73,21 @@ def load_network(path: Path, model: ModelConfig, spec: Spec, number: int | None 
         raise InputError(f"{path}: has {count} models; name one: number=0 to number={count - 1}")
     if number not in (None, *range(count)):
         raise InputError(f"{path}: has no model {number}; allowed: 0 to {count - 1}")
-    tensors = tensors_of(tensors, number or 0)
+    return network_of(model, spec, tensors_of(tensors, number or 0), path)
+
+
+def network_of(model: ModelConfig, spec: Spec, tensors: Mapping[str, torch.Tensor], path: Path) -> torch.nn.Sequential:
+    """The network with these tensors, in evaluation mode.
+
+    Args:
+        model: the run's model option.
+        spec: the specification of the run's dataset.
+        tensors: all parameters, and buffers, by name.
+        path: the file with the tensors.
+
+    Raises:
+        InputError: the tensors are those of another model.
+    """
     network = _network(model, spec, tensors)
     try:
         missing, _ = network.load_state_dict(tensors, strict=False)

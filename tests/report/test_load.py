@@ -143,6 +143,8 @@ def test_arguments_of_another_type() -> None:
         fedrun.run(composed)
     with pytest.raises(fedrun.InputError, match=r"^fedrun.build_experiment: list; allowed: what fedrun.compose "):
         fedrun.build_experiment(overrides)
+    with pytest.raises(fedrun.InputError, match=r"^dataset: a list; allowed: a fedrun.InMemory, or another dataset op"):
+        fedrun.build_experiment(composed, overrides)
     with pytest.raises(fedrun.InputError, match=r"^fedrun.compose: 'rounds=1'; allowed: a list of texts, such as "):
         fedrun.compose("rounds=1")
     with pytest.raises(fedrun.InputError, match=r"^Experiment.rounds=0; allowed: an integer, at least 1$"):
@@ -181,6 +183,28 @@ def test_a_run_on_data_in_memory(tmp_path: Path, plain: None) -> None:
     other = fedrun.InMemory.of(test, train, 3)
     with pytest.raises(fedrun.InputError, match="was run on other data"):
         fedrun.load(summary["folder"], other).predict(torch.from_numpy(test[0]))
+    composed = fedrun.compose([*SETTING, "model=logistic", f"output_dir={tmp_path}"])
+    given = fedrun.build_experiment(composed, dataset=data)
+    assert given.folder == Path(summary["folder"])
+    assert given.record == replace(fedrun.build_experiment(composed), dataset=data).record
+    folder = fedrun.run(replace(experiment(tmp_path, "model=logistic", "strategy=solo"), dataset=data))["folder"]
+    assert len(fedrun.load(folder, data).predict(torch.from_numpy(test[0]), client=4)) == 12
+    with pytest.raises(fedrun.InputError, match=r"was run on data in memory; pass them: fedrun.load"):
+        fedrun.load(folder).client_network(4)
+
+
+def test_own_images_of_another_shape_than_the_default_datasets(tmp_path: Path, plain: None) -> None:
+    """The model is checked against them."""
+    draw = torch.Generator().manual_seed(0)
+    images, classes = torch.rand(40, 3, 28, 28, generator=draw), torch.arange(40) % 2
+    data = fedrun.InMemory.of((images[:30], classes[:30]), (images[30:], classes[30:]), 2)
+    composed = fedrun.compose([*SETTING, "strategy=fedper", "model=niid_simple_cnn", "rounds=1", "partition=iid",
+                               f"output_dir={tmp_path}"])  # fmt: skip
+    run = fedrun.load(fedrun.run(fedrun.build_experiment(composed, dataset=data))["folder"], data)
+    assert run.predict(images[:3], client=1).shape == (3,)
+    wrong = fedrun.compose([*SETTING, "model=mnist_2nn"])
+    with pytest.raises(fedrun.InputError, match="but the dataset's samples are 3x28x28$"):
+        fedrun.build_experiment(wrong, dataset=data)
 
 
 def test_what_cannot_be_loaded(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,3 +281,55 @@ def test_runs_that_a_table_lacks_are_warned_of(folders: Folders, caplog: pytest.
     config.unlink()
     assert fedrun.load_all(folders.top)["seed"].tolist() == [0]
     assert caplog.messages == [f"{config}: cannot be read (No such file or directory); the run is left out"]
+
+
+@pytest.mark.parametrize("strategy", ["fedper", "apfl", "pfedme", "fedala", "pfedfda", "fedproto", "solo", "ifca"])
+def test_the_networks_of_clients(tmp_path: Path, plain: None, strategy: str) -> None:
+    """Each has the accuracy on its client's own test samples that the run has written for the client."""
+    pytest.importorskip("pandas")
+    overrides = (f"strategy={strategy}", "model=mlp", "rounds=2", "population.test_share=0.3", "clients_per_round=5")
+    run = fedrun.load(fedrun.run(experiment(tmp_path, *overrides))["folder"])
+    tests = fedrun.Simulation(experiment(tmp_path, *overrides)).federation.client_test
+    assert tests is not None
+    clients = run.clients[run.clients["seen"]]
+    for number, (name, accuracy) in enumerate(zip(clients["client"], clients["accuracy"], strict=True)):
+        right = run.predict(run.dataset.inputs[tests[number]], client=name) == run.dataset.targets[tests[number]]
+        assert right.double().mean().item() == pytest.approx(accuracy, abs=1e-9)
+    models = [torch.nn.utils.parameters_to_vector(run.client_network(number).parameters()) for number in range(5)]
+    assert len({tuple(model.tolist()) for model in models}) > 1
+
+
+def test_a_client_without_a_cluster(tmp_path: Path, plain: None) -> None:
+    overrides = ("strategy=ifca", "model=logistic", "rounds=1", "clients_per_round=1")
+    run = fedrun.load(fedrun.run(experiment(tmp_path, *overrides))["folder"])
+    simulation = fedrun.Simulation(experiment(tmp_path, *overrides))
+    (participant,) = simulation.cohort(simulation.initial())[0].tolist()
+    run.client_network(participant)
+    for client in {0, 1, 2, 3, 4} - {participant}:
+        with pytest.raises(
+            fedrun.InputError, match=rf"^client='{client}': took part in no round, so it has no cluster"
+        ):
+            run.client_network(client)
+
+
+def test_networks_of_clients_that_there_are_not(tmp_path: Path, plain: None) -> None:
+    run = fedrun.load(fedrun.run(experiment(tmp_path, "model=logistic", "rounds=1"))["folder"])
+    with pytest.raises(fedrun.InputError, match=r"no models of their own; network\(\) is the model that all use$"):
+        run.client_network(0)
+    run = fedrun.load(fedrun.run(experiment(tmp_path, "model=logistic", "strategy=solo", "rounds=1"))["folder"])
+    with pytest.raises(fedrun.InputError, match=r"^client='5': no training client of the run; allowed: 0, 1, 2, \.\.$"):
+        run.client_network(5)
+    with pytest.raises(fedrun.InputError, match=r"^client=1 and number=0: allowed: one of the two$"):
+        run.predict(run.dataset.inputs[:1], 0, client=1)
+    (run.folder / "checkpoint.pt").unlink()
+    with pytest.raises(fedrun.InputError, match=r"checkpoint.pt: is missing"):
+        fedrun.load(run.folder).client_network(0)
+
+
+def test_networks_of_clients_whose_states_are_in_a_file(tmp_path: Path, plain: None) -> None:
+    overrides = ("model=logistic", "strategy=solo", "rounds=2", "hardware.client_memory_gb=1e-6")
+    run = fedrun.load(fedrun.run(experiment(tmp_path, *overrides))["folder"])
+    before = (run.folder / "clients.memory").read_bytes()
+    networks = [run.client_network(client) for client in range(5)]
+    assert len({tuple(network[-1].bias.tolist()) for network in networks}) == 5
+    assert (run.folder / "clients.memory").read_bytes() == before

@@ -13,6 +13,7 @@ from fedrun.data.constants import constants
 from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
+from fedrun.system.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -200,3 +201,13 @@ class DatasetConfig(ABC):
         Raises:
             InputError: the data are missing, damaged or not in the expected format.
         """
+
+
+def require_dataset_config(dataset: object) -> None:
+    """Reject data that a user gives as an object of another kind.
+
+    Raises:
+        InputError: naming its class.
+    """
+    if not isinstance(dataset, DatasetConfig):
+        raise InputError(f"dataset: a {type(dataset).__name__}; allowed: a fedrun.InMemory, or another dataset option")
