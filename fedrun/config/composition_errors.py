@@ -121,7 +121,7 @@ def _in_form(argument: str) -> str:
     """``; did you mean strategy=fedavg?`` for ``strategy:fedavg`` and for ``fedavg``; the quoted form of a value that
     has an equals sign; for another single word where the groups are shown; otherwise nothing.
     """
-    if equals := re.fullmatch(r"(\+*[\w./@]+)=([\w./-][\w./=-]*)", argument):
+    if equals := re.fullmatch(r"(\w[\w./@]*)=([\w./-]+=[\w./=-]*)", argument):
         return f"""; did you mean '{equals[1]}="{equals[2]}"'?"""
     if form := re.fullmatch(r"([\w./@]+) *(?::|=+) *([\w.-]+)", argument):
         suggestion = f"{form[1]}={form[2]}"

@@ -11,10 +11,11 @@ from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from fedrun.config.allowed_values import describe, in_message
+from fedrun.config.allowed_values import describe, in_message, shown
 from fedrun.config.build import locate
 from fedrun.config.defaults_entry import added, below
 from fedrun.config.dotted_keys import flattened, value_at
+from fedrun.config.no_effect import marks_of
 from fedrun.config.options import (
     HYDRA_GROUPS,
     conf_dir,
@@ -132,6 +133,8 @@ def _written(key: str, entries: Sequence[KeyEntry], experiment: type) -> str:
     # what the option's own class takes comes before values that other options give it
     for (comment, allowed), members in sorted(alike.items(), key=lambda item: not item[0][1]):
         lines += [f"{key}: {comment}", *([f"  allowed  {allowed}"] if allowed else [])]
+        if unused := " and ".join(_without_effect(members[0], experiment)):
+            lines.append(f"  unused   with {unused}")
         for entry in members:
             lines.append(f"  default  {in_message(entry.value)}{f' with {entry.choice}' if entry.choice else ''}")
     return "\n".join(lines)
@@ -141,11 +144,26 @@ def _allowed(entry: KeyEntry, experiment: type) -> str:
     """The type and range of a key, in words; empty where a file changes the value of another option's key, and for
     sweepers and launchers, which are not config classes.
     """
-    if (not entry.owner and "." in entry.key) or entry.owner.startswith("hydra_plugins."):
+    if (owner := _owner(entry, experiment)) is None:
         return ""
-    owner = locate(entry.owner, entry.key) if entry.owner else experiment
     annotation = get_type_hints(owner, include_extras=True).get(entry.key.rpartition(".")[2])
     return "" if annotation is None else describe(annotation)
+
+
+def _without_effect(entry: KeyEntry, experiment: type) -> Iterator[str]:
+    """The values of other keys with which a key has no effect."""
+    if (owner := _owner(entry, experiment)) is None:
+        return
+    above, _, name = entry.key.rpartition(".")
+    for mark in marks_of(owner, name):
+        yield f"{'.'.join(filter(None, [above, mark.key]))}={' or '.join(map(shown, mark.values))}"
+
+
+def _owner(entry: KeyEntry, experiment: type) -> type | None:
+    """The class whose constructor argument a key is; None: not known."""
+    if (not entry.owner and "." in entry.key) or entry.owner.startswith("hydra_plugins."):
+        return None
+    return locate(entry.owner, entry.key) if entry.owner else experiment
 
 
 def _head(path: Path) -> str:

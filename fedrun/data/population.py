@@ -11,6 +11,7 @@ from annotated_types import Ge, Le, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
+from fedrun.config.no_effect import NoEffect
 from fedrun.data.federation import ClientIndices, Clients, Federation
 from fedrun.data.split_samples import HeldOut, split_samples
 from fedrun.system.errors import InputError
@@ -35,7 +36,7 @@ class Population:
 
     unseen_clients: Annotated[int, Ge(0)]
     test_share: Annotated[float, Ge(0), Lt(1)]
-    test_of: HeldOut
+    test_of: Annotated[HeldOut, NoEffect("test_share", (0.0,))]
     flipped_share: Annotated[float, Ge(0), Le(1)]
     pooled: Annotated[bool, Neutral(False)]
     seed: Annotated[int, Ge(0)] | None

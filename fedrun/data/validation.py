@@ -10,6 +10,7 @@ import torch
 from annotated_types import Ge, Lt
 
 from fedrun.config.config_class import config_class
+from fedrun.config.no_effect import NoEffect
 from fedrun.data.evaluation_split import EvaluationSplit, chosen_split
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.split_samples import HeldOut, split_samples
@@ -31,8 +32,8 @@ class Validation:
     """
 
     share: Annotated[float, Ge(0), Lt(1)]
-    of: Literal["samples", "clients"]
-    samples: HeldOut
+    of: Annotated[Literal["samples", "clients"], NoEffect("share", (0.0,))]
+    samples: Annotated[HeldOut, NoEffect("share", (0.0,))]
 
     @property
     def evaluation_split(self) -> EvaluationSplit:

@@ -117,11 +117,6 @@ def check_appeal(
             f"evaluation.tuning_steps={evaluation.tuning_steps} and "
             f"evaluation.tuning_epochs={evaluation.tuning_epochs}: at most one of the two may be other than 0"
         )
-    if evaluation.tuning_lr is not None and not evaluation.tuned_by:
-        raise InputError(
-            f"evaluation.tuning_lr={evaluation.tuning_lr:g}: no client tunes the model; set evaluation.tuning_steps or "
-            "evaluation.tuning_epochs, or leave it out"
-        )
     if evaluation.tuned_by and not has_tests:
         raise InputError(
             f"{evaluation.tuned_by} needs test samples of every client; set population.test_share, such as 0.4"

@@ -10,10 +10,13 @@ from annotated_types import Ge, Gt, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral, RoundingOnly
+from fedrun.config.no_effect import NoEffect
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.models.precision import Precision
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, is_personal, trains_global_model
 from fedrun.strategies.local_training import LocalTraining
+
+WITHOUT_TUNING = (NoEffect("tuning_steps", (0,)), NoEffect("tuning_epochs", (0,)))
 
 
 @config_class
@@ -58,12 +61,12 @@ class Evaluation:
     precision: Precision
     train_clients: bool | Literal["auto"]
     adaptive: bool
-    full_every: Annotated[int, Ge(1)] | None
-    miss_probability: Annotated[float, Ge(0), Le(0.01)]
+    full_every: Annotated[Annotated[int, Ge(1)] | None, NoEffect("adaptive", (False,))]
+    miss_probability: Annotated[float, Ge(0), Le(0.01), NoEffect("adaptive", (False,))]
     tuning_steps: Annotated[int, Ge(0)]
     tuning_epochs: Annotated[int, Ge(0)]
-    tuning_part: Literal["model", "head"]
-    tuning_lr: Annotated[float, Gt(0)] | None
+    tuning_part: Annotated[Literal["model", "head"], *WITHOUT_TUNING]
+    tuning_lr: Annotated[Annotated[float, Gt(0)] | None, *WITHOUT_TUNING]
     client_means: bool
     model: Annotated[Literal["auto"] | EvaluatedModel, Neutral("auto")]
     average: Annotated[Literal["auto"] | Averaging, Neutral("auto")]

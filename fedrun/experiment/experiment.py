@@ -18,6 +18,7 @@ from fedrun.config.composed import Composed
 from fedrun.config.config_class import config_class
 from fedrun.config.grids import Scale
 from fedrun.config.identity import Neutral, identity_hash
+from fedrun.config.no_effect import require_effects
 from fedrun.config.option_name import chosen
 from fedrun.config.overrides import home_folder
 from fedrun.data.datasets.base import DatasetConfig, require_dataset_config
@@ -269,4 +270,5 @@ def build_experiment(config: Composed | Mapping[str, Any], dataset: DatasetConfi
         given["dataset"] = dataset
     experiment = construct(Experiment, arguments, "", given)
     assert isinstance(experiment, Experiment)
+    require_effects(experiment, origin.overrides)
     return experiment

@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt, Lt
 
 from fedrun.config.config_class import NameOrNumber, config_class
 from fedrun.config.identity import Neutral
+from fedrun.config.no_effect import NoEffect
 from fedrun.system.errors import InputError, one_line
 from fedrun.system.extras import require_package
 
@@ -32,9 +33,9 @@ class LoRA:
     """
 
     rank: Annotated[int | None, Ge(1), Neutral(None)]
-    alpha: Annotated[float, Gt(0), Neutral(16.0)]
-    targets: Annotated[tuple[NameOrNumber, ...], Neutral(())]
-    dropout: Annotated[float, Ge(0), Lt(1), Neutral(0.0)]
+    alpha: Annotated[float, Gt(0), Neutral(16.0), NoEffect("rank", (None,))]
+    targets: Annotated[tuple[NameOrNumber, ...], Neutral(()), NoEffect("rank", (None,))]
+    dropout: Annotated[float, Ge(0), Lt(1), Neutral(0.0), NoEffect("rank", (None,))]
 
     def insert(self, network: torch.nn.Module) -> None:
         """Replace the targeted layers by layers with adapters, and freeze all other parameters, in place.

@@ -11,8 +11,11 @@ from annotated_types import Ge, Gt, Le, Lt
 from fedrun.config.allowed_values import shown
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
+from fedrun.config.no_effect import NoEffect
 from fedrun.models.precision import Precision
 from fedrun.system.errors import InputError
+
+WITHOUT_ADAM = NoEffect("optimizer", ("sgd", "nesterov"))
 
 
 @config_class
@@ -49,13 +52,13 @@ class LocalTraining:
 
     lr: Annotated[float, Gt(0)]
     lr_decay: Annotated[float, Gt(0), Le(1)]
-    lr_decay_rounds: Annotated[int, Ge(1), Neutral(1)]
+    lr_decay_rounds: Annotated[int, Ge(1), Neutral(1), NoEffect("lr_decay", (1.0,))]
     lr_warmup_rounds: Annotated[int, Ge(0), Neutral(0)]
     lr_cosine_rounds: Annotated[Annotated[int, Ge(1)] | None, Neutral(None)]
     optimizer: Annotated[Literal["sgd", "nesterov", "adam", "adamw"], Neutral("sgd")]
-    beta1: Annotated[float, Ge(0), Lt(1), Neutral(0.9)]
-    beta2: Annotated[float, Ge(0), Lt(1), Neutral(0.999)]
-    eps: Annotated[float, Gt(0), Neutral(1e-8)]
+    beta1: Annotated[float, Ge(0), Lt(1), Neutral(0.9), WITHOUT_ADAM]
+    beta2: Annotated[float, Ge(0), Lt(1), Neutral(0.999), WITHOUT_ADAM]
+    eps: Annotated[float, Gt(0), Neutral(1e-8), WITHOUT_ADAM]
     momentum: Annotated[float, Ge(0), Lt(1)]
     weight_decay: Annotated[float, Ge(0)]
     batch_size: Annotated[int, Ge(1)] | None

@@ -731,7 +731,7 @@ REFUSED = [
     ),
     (
         "evaluation.tuning_lr=0.1",
-        "evaluation.tuning_lr=0.1: no client tunes the model; set evaluation.tuning_steps or ",
+        "evaluation.tuning_lr=0.1: has no effect with evaluation.tuning_steps=0 and ",
     ),
     (
         "evaluation.adaptive=true population.test_share=0.4",

@@ -9,6 +9,7 @@ import torch
 from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
+from fedrun.config.no_effect import NoEffect
 from fedrun.experiment.aggregation.base import Aggregation, Selection, Uploads
 from fedrun.experiment.aggregation.in_training import next_arrivals
 
@@ -27,8 +28,8 @@ class Asynchronous(Aggregation):
     """
 
     staleness: Literal["constant", "polynomial", "hinge"]
-    a: Annotated[float, Gt(0)]
-    b: Annotated[float, Ge(0)]
+    a: Annotated[float, Gt(0), NoEffect("staleness", ("constant",))]
+    b: Annotated[float, Ge(0), NoEffect("staleness", ("constant", "polynomial"))]
 
     @property
     @abstractmethod
