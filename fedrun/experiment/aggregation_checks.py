@@ -46,7 +46,7 @@ def check_aggregation(
         raise InputError(f"{key} needs the clients' devices; choose clock=lognormal or clock=tiers")
     if population.pooled:
         raise InputError(f"{key} with population.pooled=true: no client sends anything; choose aggregation=synchronous")
-    if type(privacy) is not Privacy:
+    if privacy.protects:
         raise InputError(
             f"{key} with {chosen('privacy', privacy)}: which uploads arrive depends on the clients' devices and "
             "samples, which ε does not cover; choose privacy=none"

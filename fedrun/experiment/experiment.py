@@ -179,7 +179,7 @@ class Experiment:
             self.aggregation, self.clock, self.strategy, self.population, self.participation, self.privacy,
             self.compression, self.secure_sum, self.attack, self.evaluation, self.rounds,
         )  # fmt: skip
-        if type(self.privacy) is not Privacy and not self.participation.is_uniform:
+        if self.privacy.protects and not self.participation.is_uniform:
             raise InputError(
                 f"{chosen('privacy', self.privacy)} with {chosen('participation', self.participation)}: the privacy "
                 "loss is that of its own draw of the participants; choose participation=everyone"

@@ -38,7 +38,7 @@ def check_transforms(
         InputError: naming both keys and what is allowed.
     """
     parts: tuple[tuple[str, object, bool], ...] = (
-        ("privacy", privacy, type(privacy) is not Privacy),
+        ("privacy", privacy, privacy.protects),
         ("secure_sum", secure_sum, secure_sum.changes_uploads),
         ("compression", compression, compression.changes_uploads),
     )
@@ -57,7 +57,7 @@ def check_transforms(
     _check_compression(compression, strategy, attack)
     if isinstance(secure_sum, FixedPoint):
         _check_integers(secure_sum, compression, privacy)
-    if type(privacy) is not Privacy:
+    if privacy.protects:
         _check_privacy(privacy, compression, used[0])
         reason = _without_noise(privacy, strategy)
         if reason is not None:

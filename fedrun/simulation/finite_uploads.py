@@ -22,7 +22,7 @@ def require_finite(state: State, cohort: torch.Tensor, result: RoundResult, priv
     Raises:
         RunError: no client's upload was finite; with user-level privacy: because the global model had overflowed.
     """
-    as_zero, noised = privacy.sees_sums_only, type(privacy) is not Privacy
+    as_zero, noised = privacy.sees_sums_only, privacy.protects
     cure = "a smaller local.lr or less noise" if noised else "a smaller local.lr"
     if result.excluded:
         log.warning(

@@ -14,7 +14,7 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 from fedrun.training.noised_steps import without_sample_gradients
 from fedrun.uploads.pipeline import UploadPipeline
-from fedrun.uploads.privacy.base import Cohorts, Mechanism, Privacy
+from fedrun.uploads.privacy.base import Cohorts, Mechanism
 from fedrun.uploads.privacy.calibration import Calibration
 from fedrun.uploads.privacy.local import Local
 from fedrun.uploads.privacy.sample_level import SampleLevel
@@ -42,7 +42,7 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
     compressed = (experiment.compression, mechanism)
     transforms = (*(compressed[::-1] if mechanism.precedes_compression else compressed), secure_sum)
     pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))
-    if type(privacy) is not Privacy:
+    if privacy.protects:
         _check_private(experiment, phase)
         if mechanism.changes_uploads:
             _check_lengths(chosen("privacy", privacy), "clipped", phase, pipeline)

@@ -89,7 +89,12 @@ class Mechanism(UploadTransform):
 
 @config_class
 class Privacy:
-    """Uploads are averaged as they are."""
+    """Uploads are averaged as they are; the base of the options that protect clients."""
+
+    @property
+    def protects(self) -> bool:
+        """Whether there is noise, and hence a privacy loss to account for."""
+        return type(self) is not Privacy
 
     @property
     def cohort_sampling(self) -> Sampling | None:
