@@ -71,8 +71,7 @@ class ClientResults:
         model to prefer, ``preferred_accuracy``.
 
         They are plain means over clients, except ``accuracy_weighted``, which is weighted by test samples (of texts by
-        predicted symbols). Clients
-        without test samples are left out of them, and counted as untested.
+        predicted symbols). The means leave out clients without test samples; ``untested`` is the number of these.
         """
         name, metrics = self.task.score, {"loss_mean": self.loss.nanmean().item()}
         tested = self.tests > 0

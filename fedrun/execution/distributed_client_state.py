@@ -58,9 +58,9 @@ class DistributedClientStates:
             }
             changed |= {client: {} for client in self._sent.keys() - states.held.keys()}
         self._sent = states.held
-        for part in self._ranks.gather(changed):
-            for client, vectors in part.items():
-                self._remote.pop(client, None)
-                if vectors:
-                    self._remote[client] = self._keep(vectors)
+        parts = self._ranks.gather(changed)
+        for client in {client for part in parts for client in part}:
+            self._remote.pop(client, None)
+        for part in parts:  # a client that has moved to another rank is dropped by the one and added by the other
+            self._remote |= {client: self._keep(vectors) for client, vectors in part.items() if vectors}
         return replace(states, held={**self._remote, **states.held})

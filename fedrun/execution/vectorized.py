@@ -107,7 +107,7 @@ class Vectorized(Executor):
         start = self.start(received, state, constants, info)
         model = start.clone()
         weights = model[:, : context.network.layout.trainable]
-        optimizer = state[OPTIMIZER] if OPTIMIZER in state else fresh_state(weights, context.local)
+        optimizer = state[OPTIMIZER].clone() if OPTIMIZER in state else fresh_state(weights, context.local)
         objective = Objectives(
             context,
             constants,
@@ -250,6 +250,7 @@ class Objectives:
     Attributes:
         losses: Σ over the samples processed of their losses, float32 ``[C]``.
         scores: Σ over them of the task's score, float64 ``[C]``.
+        weights: Σ over them of the task's weights, float64 ``[C]``.
         processed: the number of these samples, int64 ``[C]``.
     """
 

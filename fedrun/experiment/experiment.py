@@ -229,6 +229,25 @@ class Experiment:
                 f"evaluation.client_means=true: allowed if clients send models ({self.strategy.named_client}) for "
                 "one global model (no clusters, no models of their own)"
             )
+        averages_others = [
+            chosen(group, part)
+            for group, part, changes in (
+                ("attack", self.attack, self.attack.needs_rows),
+                ("compression", self.compression, self.compression.changes_means),
+                ("privacy", self.privacy, self.privacy.sees_sums_only),
+            )
+            if changes
+        ]
+        if self.evaluation.client_means and averages_others:
+            raise InputError(
+                f"evaluation.client_means=true with {averages_others[0]}: the server averages something else than the "
+                "models that clients have sent; allowed: false"
+            )
+        if self.local.repair_nonfinite and not self.strategy.server.refinable:
+            raise InputError(
+                f"local.repair_nonfinite=true with {self.strategy.named_server}, whose next broadcast does not follow "
+                "from the repaired model; allowed: false"
+            )
         if self.evaluation.tuned_by and not trains_global_model(client):
             raise InputError(
                 f"{self.evaluation.tuned_by}: {self.strategy.named_client} has no global model that clients could "

@@ -92,6 +92,12 @@ def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_s
             f"{chosen('attack', attack)} forges uploads after they have arrived, and with "
             f"{chosen(key, part)} only their sum arrives; choose another attack"
         )
+    clusters = strategy.clusters()
+    if clusters.infers or clusters.stores_last_upload:
+        raise InputError(
+            f"{chosen('attack', attack)} forges uploads after they have arrived, and "
+            f"{chosen('strategy/clustering', clusters)} assigns clients by their uploads before; choose another attack"
+        )
     if MODEL not in strategy.client.sends:
         raise InputError(
             f"{chosen('attack', attack)} forges models, which {strategy.named_client} "
@@ -150,7 +156,11 @@ def _check_compression(compression: Compression, strategy: Strategy, attack: Att
             "be longer than the uploads, and would grow from round to round; allowed: none, or a biased compressor, "
             "such as topk, or randk with compression.scaled=false"
         )
-    if isinstance(compression, Compressor) and compression.memory == "client" and isinstance(strategy.server, FLoRA):
+    if (
+        isinstance(compression, Compressor)
+        and compression.memory == "client"
+        and isinstance(aggregating(strategy.server), FLoRA)
+    ):
         raise InputError(
             f"compression.memory=client with {strategy.named_server}, whose A begins anew in every round: the error is "
             "of the products with the A before; allowed: compression.memory=none"

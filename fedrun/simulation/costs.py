@@ -100,7 +100,7 @@ def start_costs(phase: Phase, devices: Devices | None) -> Totals:
     """The costs of the exchange with all clients before a phase's first round."""
     sizes = phase.federation.train.sizes
     reports_labels = phase.clustering.reports_labels or "label_counts" in phase.server.wants
-    reports = phase.network.layout.classes if reports_labels else 0
+    reports = phase.network.layout.classes if reports_labels and not phase.federation.is_pooled else 0
     seconds = torch.zeros(1)
     if devices is not None:
         seconds = devices.seconds(
@@ -130,7 +130,7 @@ def _transfers(
         return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
     layout, pipeline = phase.network.layout, executor.context.pipeline
     private = _private(phase)
-    if phase.clustering.downloads_all:  # the checks allow compression for one model only
+    if phase.clustering.downloads_all:  # downloads of several models are never compressed
         params_down += sum(_numbers(phase.broadcast(server)) for server in result.models)
         bytes_down += FLOAT * params_down
     else:

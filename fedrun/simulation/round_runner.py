@@ -252,10 +252,13 @@ class RoundRunner:
         )
 
     def _on_device(self, result: ClientResult) -> ClientResult:
-        """A stored result with its uploads on the device."""
+        """A stored result with its uploads and its client state on the device."""
         device = self.executor.context.network.vector.device
-        uploads: Vectors = {name: vector.to(device) for name, vector in result.uploads.items()}
-        return replace(result, uploads=uploads)
+
+        def moved(vectors: Vectors) -> Vectors:
+            return {name: vector.to(device) for name, vector in vectors.items()}
+
+        return replace(result, uploads=moved(result.uploads), client_state=moved(result.client_state))
 
     def _infer(self, state: State, results: Sequence[tuple[int, ClientResult]]) -> torch.Tensor:
         """The membership ``[N, M]`` of all clients, from the first models of all of them."""

@@ -73,11 +73,12 @@ def aggregate(
         aggregated = phase.server.aggregate(server, combined, round)
         check_aggregated(phase.server, aggregated, layout.size)
         after, metrics = aggregated
+        if phase.local.repair_nonfinite:
+            repaired = after.model.clone()
+            repair(repaired[: layout.trainable])
+            after = replace(after, model=repaired)
         models[number] = replace(after, slots={**after.slots, **kept}) if kept else after
         steps.append({**{f"server/{name}": value for name, value in metrics.items()}, **measured})
-    if phase.local.repair_nonfinite:
-        for server in models:
-            repair(server.model[: layout.trainable])
     values: dict[str, list[float]] = {}  # a step of one model may have metrics that another's has not
     for step in steps:
         for name, value in step.items():

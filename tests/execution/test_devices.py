@@ -48,6 +48,7 @@ CASES = {strategy: (f"strategy={strategy}",) for strategy in FOR_SMALL_MODELS} |
     "sign": ("compression=sign",),
     "randk": ("compression=randk",),
     "sign_flip": ("attack=sign_flip", "attack.share=0.34"),
+    "inferred clusters with client states": ("strategy=fedconcat_id", "strategy/client=moon", "clients_per_round=6"),
 }
 
 
@@ -72,7 +73,14 @@ def test_the_emulated_device_tells_mixtures(there):
     assert x.to("cpu").device.type == "cpu" and y.to(x).device == there
     draw = torch.Generator()
     drawn = (lambda: torch.randn(3, generator=draw, device=there), lambda: x.bernoulli_(0.5, generator=draw))
-    for mixed in (lambda: x + y, lambda: torch.stack([x, y]), lambda: y[x.long()], x.numpy, *drawn):
+    for mixed in (
+        lambda: x + y,
+        lambda: torch.stack([x, y]),
+        lambda: torch.stack([x[0], y[0]]),
+        lambda: y[x.long()],
+        x.numpy,
+        *drawn,
+    ):
         with pytest.raises(MixedDevicesError):
             mixed()
 

@@ -30,7 +30,7 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.models.lora import LoRA
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import ClientStrategy
-from fedrun.strategies.client_state import ClientStates
+from fedrun.strategies.client_state import OPTIMIZER, ClientStates
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.vectors import MODEL
@@ -608,6 +608,29 @@ def test_both_executors_agree_on_frozen_parameters_and_random_numbers(make_exper
     expected = torch.stack([torch.randn(3, generator=generator(0, "noise", 0, client)) for client in (0, 1)])
     drawn = replace(work(experiment, "vectorized").executor.infos(task_of([0, 1])), round=0)
     assert torch.equal(drawn.random("noise", lambda draw: torch.randn(3, generator=draw)), expected)
+
+
+@dataclass(frozen=True)
+class Carrying(ClientStrategy):
+    """Keeps the momentum, and the one with which the round began."""
+
+    def client_state(self, layout):
+        return {OPTIMIZER: layout.trainable, "before": layout.trainable}
+
+    def finish(self, model, received, client_state, constants, client):
+        return {MODEL: model}, {"before": client_state[OPTIMIZER].clone()}
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_the_optimizers_state_before_the_round_is_what_finish_receives(make_experiment, executor):
+    chosen, local = replace(strategy("fedavg"), client=Carrying()), {"momentum": 0.9}
+    experiment = make_experiment(network=mlp, strategy=chosen, local=local, clients_per_round=6)
+    simulation = Simulation(replace(experiment, hardware=replace(experiment.hardware, executor=executor)))
+    one, _ = simulation.advance(simulation.initial())
+    two, _ = simulation.advance(one)
+    for client, held in two.client_states.held.items():
+        assert not one.client_states.held[client]["before"].any()
+        assert torch.equal(held["before"], one.client_states.held[client][OPTIMIZER])
 
 
 def task_of(cohort: list[int]) -> CohortJob:

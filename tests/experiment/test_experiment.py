@@ -42,6 +42,18 @@ REFUSED = {
     "strategy=fedconcat_ib strategy/client=qffl strategy/server=qffl": "strategy/client=qffl does not send "
     "models, by which strategy/clustering=bias_movement tells clients apart",
     "strategy=fedconcat_id strategy/client=fednova strategy/server=fednova": "strategy/client=fednova does not",
+    "strategy=fesem attack=ipm attack.share=0.2": "attack=ipm forges uploads after they have arrived, and "
+    "strategy/clustering=fesem assigns clients by their uploads before; choose another attack",
+    "strategy=fedconcat_id attack=alie attack.share=0.2": "attack=alie forges uploads after they have arrived, and "
+    "strategy/clustering=random_inputs assigns",
+    "evaluation.client_means=true attack=min_max attack.share=0.2": "evaluation.client_means=true with attack=min_max: "
+    "the server averages something else than the models that clients have sent; allowed: false",
+    "evaluation.client_means=true compression=sign compression.rule=vote compression.memory=none "
+    "compression.skip=none": "evaluation.client_means=true with compression=sign: ",
+    "evaluation.client_means=true privacy=user_level privacy.epsilon=8": "evaluation.client_means=true with privacy=us",
+    "strategy=fedexp local.repair_nonfinite=true": "local.repair_nonfinite=true with strategy/server=fedexp, whose ",
+    "strategy/server=fedaws strategy/server@strategy.server.base=flora strategy/client=sgd compression=topk "
+    "compression.memory=client": "compression.memory=client with strategy/server=fedaws, whose A begins anew",
     "appeal=warmup appeal.steps=0": "appeal.steps=0: allowed: an integer, at least 1",
 }
 

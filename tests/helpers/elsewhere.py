@@ -22,6 +22,7 @@ DEVICE = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 
 INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
+JOINING = {"aten::cat", "aten::stack"}
 COPYING = {"aten::copy_", "aten::_to_copy"}
 
 
@@ -118,7 +119,7 @@ def carried_out(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     there = [one for one in tensors if isinstance(one, Elsewhere)]
     here = [one for one in tensors if not isinstance(one, Elsewhere)]
     if there and name not in COPYING:
-        mixed = [one for one in here if one.ndim]
+        mixed = [one for one in here if one.ndim or name in JOINING]  # CUDA takes other scalars from the CPU
         if name in INDEXING:  # the indices may be on the CPU, unless what is indexed is
             mixed = [one for one in mixed if one is args[0] or any(one is value for value in args[2:3])]
         if mixed:

@@ -140,6 +140,9 @@ def test_clients_of_feddisco_report_their_labels_once(make_experiment):
     """Six clients, three classes, before the first round."""
     state = Simulation(make_experiment(network=logistic, strategy=strategy("feddisco"))).initial()
     assert (state.totals.params_up, state.totals.bytes_up) == (6 * 3, 4 * 6 * 3)
+    pooled = replace(make_experiment().population, pooled=True)
+    state = Simulation(make_experiment(network=logistic, strategy=strategy("feddisco"), population=pooled)).initial()
+    assert (state.totals.params_up, state.totals.bytes_up) == (0, 0)
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])
@@ -260,3 +263,15 @@ def test_repaired_models_stay_finite(make_experiment):
     state, metrics = simulation.advance(simulation.initial())
     assert torch.isfinite(state.server.model).all()
     assert metrics["clients/excluded"] == 0
+
+
+def test_a_repair_leaves_the_state_before_as_it_is(make_experiment):
+    """Of several models, one that no client chooses is not repaired: its loss is not a number."""
+    local = {"lr": 0.1, "repair_nonfinite": True}
+    simulation = Simulation(make_experiment(network=logistic, local=local, strategy=strategy("ifca")))
+    state = simulation.initial()
+    diverged = state.models[1].model.clone()
+    diverged[0] = torch.nan
+    state = replace(state, models=(state.models[0], replace(state.models[1], model=diverged), *state.models[2:]))
+    after, _ = simulation.advance(state)
+    assert torch.isnan(diverged[0]) and torch.isfinite(after.models[0].model).all()

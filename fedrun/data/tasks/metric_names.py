@@ -15,13 +15,13 @@ CLASSIFICATION_MEASURES = ("accuracy", "f1", "mcc")
 MEANS = ("participants", "all")
 """The clients whose mean model is evaluated by ``evaluation.client_means``."""
 
-APART = ("loss", "evaluated", "attack_success")
 ESTIMATE = "_estimate"
 """The ending of the name that replaces a metric's if an adaptive evaluation stopped early."""
 
 ESTIMATED_ACCURACY = f"accuracy{ESTIMATE}"
 """The metric of such an evaluation."""
 
+APART = ("loss", "evaluated", "attack_success")
 ENDINGS_APART = (ESTIMATE, *(f"_of_{clients}" for clients in MEANS))
 """Metrics of pooled samples that are not the task's, and endings of their names."""
 

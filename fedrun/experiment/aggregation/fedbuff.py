@@ -42,7 +42,8 @@ class FedBuff(Asynchronous):
         self, upload: torch.Tensor, sent: torch.Tensor, current: torch.Tensor, staleness: int, trainable: int
     ) -> torch.Tensor:
         arrived = upload.clone()
-        # x_t + s(τ) (y_k − x_{t−τ}), so that the mean's displacement is (1 / K) Σ_k s(τ_k) (y_k − x_{t−τ_k})
+        # x_t + s(τ) (y_k − x_{t−τ}), so that the mean's displacement is Σ_k p_k s(τ_k) (y_k − x_{t−τ_k}), with the
+        # server strategy's weights p_k: in the paper 1 / K
         displacement = upload[:trainable] - sent[:trainable]
         torch.add(current[:trainable], displacement, alpha=self.factor(staleness), out=arrived[:trainable])
         return arrived
