@@ -119,8 +119,7 @@ def _check_colluding(experiment: Experiment, attackers: int, clients: int, cohor
             f"attack.share={attack.share:g} with {forges}: all {clients} clients would attack; allowed: at most "
             f"{(clients - 1) / clients:g}"
         )
-    larger_rounds = strategy.clusters().infers or strategy.afterwards().last_rounds(experiment.rounds)
-    if cohort == 1 and not larger_rounds:
+    if cohort == 1 and not strategy.afterwards().last_rounds(experiment.rounds):
         raise InputError(
             f"clients_per_round={experiment.clients_per_round:g} with {forges}: a round may have one client; "
             "allowed: at least 2, with participation=everyone"

@@ -217,9 +217,9 @@ def test_attackers_without_honest_clients(make_experiment, name):
     Simulation(make_experiment(network=mlp, attack=option("attack", name, share=0.0), clients_per_round=1))
 
 
-def test_a_first_round_of_all_clients_has_both_kinds(make_experiment):
-    """Clusters are inferred from everyone's first model, also with one client per round."""
-    clusters = build_experiment(compose(["strategy=fedconcat_id"]).config).strategy
+def test_a_last_phase_with_larger_rounds_has_both_kinds(make_experiment):
+    """FedConcat's classifier has rounds of its own, also with one client per round before."""
+    clusters = build_experiment(compose(["strategy=fedconcat"]).config).strategy
     Simulation(
         make_experiment(strategy=clusters, rounds=9, attack=option("attack", "ipm", share=0.5), clients_per_round=1)
     )
