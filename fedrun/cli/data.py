@@ -1,6 +1,6 @@
 """The ``fedrun-data`` command: fetch datasets, list them, show a federation.
 
-Exit status: 0 done; 2 the input cannot be used (one line says why);
+Exit status: 0 done; 1 there is too little memory or space; 2 the input cannot be used (one line says why);
 130 interrupted, 143 terminated (fetched files are kept).
 """
 
@@ -46,16 +46,16 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("what", nargs="?", default="", help="a dataset to fetch, or list, or show")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="for show: as for fedrun")
-    parser.add_argument("--data-dir", type=Path, help="folder of the datasets (data)")
+    parser.add_argument("--data-dir", type=user_path, help="folder of the datasets (data)")
     parser.add_argument("--url", help="base address to fetch from instead of the publisher's")
-    parser.add_argument("--from", type=Path, dest="source", help="folder or archive to take the files from")
-    parser.add_argument("--config-dir", type=Path, help="for show: folder of further options, as for fedrun")
-    parser.add_argument("--to", type=Path, help="for show: folder for the pictures (OUTPUT_DIR/pictures)")
+    parser.add_argument("--from", type=user_path, dest="source", help="folder or archive to take the files from")
+    parser.add_argument("--config-dir", type=user_path, help="for show: folder of further options, as for fedrun")
+    parser.add_argument("--to", type=user_path, help="for show: folder for the pictures (OUTPUT_DIR/pictures)")
     options = parser.parse_intermixed_args(arguments)
     logging.basicConfig(handlers=[logging.StreamHandler(sys.stdout)], format="%(message)s", force=True)
     logging.getLogger("fedrun").setLevel(logging.INFO)
     try:
-        data_dir = (options.data_dir or Path("data")).expanduser()
+        data_dir = options.data_dir or Path("data")
         show_only = {"--config-dir": options.config_dir, "--to": options.to}
         fetch_only = {"--from": options.source, "--url": options.url}
         ignored = {"show": fetch_only, "list": fetch_only | show_only}.get(options.what, show_only)
@@ -88,6 +88,11 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
+def user_path(text: str) -> Path:
+    """A path as it was typed; the shell does not expand a ``~`` behind an equals sign."""
+    return Path(text).expanduser()
+
+
 def fetch(name: str, data_dir: Path, url: str | None, source: Path | None) -> None:
     """Fetch a dataset, or import it from the user's files.
 
@@ -97,7 +102,7 @@ def fetch(name: str, data_dir: Path, url: str | None, source: Path | None) -> No
     from fedrun.data.download.install import download_dataset, import_dataset, interrupted
 
     entry = known_dataset(name)
-    if source is not None and not (source := source.expanduser()).exists():
+    if source is not None and not source.exists():
         raise InputError(f"--from {source}: no such file or folder")
     if not entry.missing(data_dir) and not interrupted(name, data_dir):
         unused = " and ".join(f"{flag} {value}" for flag, value in {"--from": source, "--url": url}.items() if value)

@@ -34,8 +34,8 @@ def reject(message: str, name: str, usage: str) -> NoReturn:
 def run_command(command: Callable[[Sequence[str]], int], name: str) -> NoReturn:
     """Run this process's command line, and end the process with its exit status.
 
-    PyTorch is loaded when it is first used, because these commands rarely need it. Ctrl-C and SIGTERM end the command
-    without a message.
+    PyTorch is loaded when it is first used, because these commands rarely need it. The command may catch what Ctrl-C
+    and SIGTERM raise, to leave a message.
     """
     stop = Stop()
     stop.handle(signal.SIGINT, *TERMINATING)

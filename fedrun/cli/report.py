@@ -1,12 +1,13 @@
 """``fedrun-report``: tables, curves and a page from any set of run folders, and the papers' tables next to ours.
 
-Exit status: 0 done; 2 nothing can be reported, a file of a run is damaged, or the command line is invalid (one line
-says why).
+Exit status: 0 done; 1 there is too little memory or space; 2 nothing can be reported, a file of a run is damaged, or
+the command line is invalid (one line says why).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -90,6 +91,8 @@ def check(options: argparse.Namespace) -> None:
     Raises:
         InputError: some options do.
     """
+    if options.to:
+        options.to = os.path.expanduser(options.to)
     for name in ("curve", "table", "figure", "baseline", "to"):
         if getattr(options, name) == "":
             raise InputError(f"--{name}: is empty; leave it out, or name one")
@@ -191,13 +194,15 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
         for line in not_replaced(section_list, kept).values():
             report_problem(line)
         return document(section_list, kept)
-    if options.curve:  # only the runs of its curves, so that settings are named by what differs among them
-        runs = [run for run in runs if run.draws(options.curve)] or runs
+    drawn = [run for run in runs if options.curve and run.draws(options.curve)]
+    if drawn:  # only the runs of its curves, so that settings are named by what differs among them
+        runs = drawn
     compared, problems = settings(runs)
     for problem in problems:
         report_problem(problem)
     if options.curve:
-        comparison.selected(compared, [options.curve])
+        if not drawn:
+            comparison.selected(compared, [options.curve])
         draw(compared, options.curve, options.against or "rounds", options.target, Path(options.to))
         return None
     metrics = comparison.selected(compared, list(dict.fromkeys(options.metric)))

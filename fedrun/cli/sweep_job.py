@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def sweep_job(config: DictConfig) -> float:
-    """A run in a sweep. It never raises, but writes its outcome to the sweep's folder, so that the others continue.
+    """A run in a sweep. Its outcome is written to the sweep's folder; an error of the run is part of it and is not
+    raised, so that the other jobs continue.
 
     It returns its last score, such as the accuracy, on the validation samples if there are any; NaN if it failed.
 
@@ -36,7 +37,7 @@ def sweep_job(config: DictConfig) -> float:
     from fedrun.runs.folder import finished
     from fedrun.runs.outcome import Outcome
     from fedrun.runs.run import run
-    from fedrun.sweeps.callback import WITHOUT_VALIDATION, check_job, failed, parallel_jobs, say, searches
+    from fedrun.sweeps.callback import WITHOUT_VALIDATION, check_job, parallel_jobs, record_failure, say, searches
 
     hydra = HydraConfig.get()
     overrides = without_implied(hydra.overrides.task)
@@ -66,5 +67,5 @@ def sweep_job(config: DictConfig) -> float:
         failure = one_line(str(known or f"{type(error).__name__}: {error}"))
         if known is None:
             traceback.print_exc()
-    failed(hydra.job.num, hydra.runtime.output_dir, overrides, failure)
+    record_failure(hydra.job.num, hydra.runtime.output_dir, overrides, failure)
     return math.nan

@@ -25,8 +25,8 @@ def plain(node: Any) -> Any:
 def arguments(value: object, path: str) -> Plain:
     """The constructor arguments of a config object, as objects.
 
-    Arrays and tensors have their fingerprint instead. A class whose arguments are other values that the configuration
-    does not have has a method ``as_config`` that returns plain values that identify the object.
+    Arrays and tensors have their fingerprint instead. A class whose constructor takes values that are not in the
+    configuration has a method ``as_config``, which returns plain values that identify the object.
 
     Args:
         value: the object.

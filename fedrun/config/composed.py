@@ -13,7 +13,7 @@ from fedrun.config.defaults_entry import added
 from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.options import conf_dir, content, files_in, further_folder
-from fedrun.config.overrides import with_implied, without_implied
+from fedrun.config.overrides import keys_of, with_implied, without_implied
 from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
@@ -55,7 +55,7 @@ class Composed:
         """The configuration that Hydra composed.
 
         Args:
-            config: the job's own part.
+            config: the job's own part; Hydra's below ``hydra`` is left out.
             hydra: Hydra's part, with the choices and the overrides.
 
         Raises:
@@ -67,7 +67,8 @@ class Composed:
         from fedrun.config.sweeper import sweeper_settings
 
         try:
-            plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+            own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+            plain = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
         except OmegaConfBaseException as error:
             reason = "has no default" if isinstance(error, MissingMandatoryValue) else str(error).splitlines()[0]
             raise InputError(
@@ -90,7 +91,7 @@ class Composed:
             folders: folders of options.
 
         Raises:
-            InputError: there is no such option or scale.
+            InputError: there is no such option or scale, or a value is for another option than the chosen one.
         """
         for key in (HPARAMS, STRATEGY_HPARAMS):
             self.check_chosen(key, folders)
@@ -145,7 +146,7 @@ class Composed:
         settings, setting = files_in(HPARAMS, folders), self.choices.get(STRATEGY_HPARAMS, "")
         if setting in settings:
             values[f"the setting {setting}"] = content(HPARAMS, setting, settings[setting]).get(STRATEGY, {})
-        given = {override.lstrip("+~").partition("=")[0] for override in self.overrides}
+        given = {key for override in self.overrides for key in keys_of(override)}
         for place, below in values.items():
             for group, option in usual.items():
                 part, chosen = group.rpartition("/")[2], self.choices.get(group)
@@ -180,14 +181,12 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     folder = None if config_dir is None else further_folder(config_dir)
     if folder is None and (composed := compose_plainly(overrides)) is not None:
         return composed
-    from omegaconf import OmegaConf
-
     from fedrun.config.composition_errors import composing
     from fedrun.config.hydra_config import hydra_config
 
     with composing(overrides, folder):
         config = hydra_config(overrides, folder)
-    return Composed.of(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), config.hydra)
+    return Composed.of(config, config.hydra)
 
 
 def compose_plainly(overrides: Sequence[str], single_run: bool = False) -> Composed | None:

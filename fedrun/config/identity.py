@@ -18,10 +18,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, get_type_hints
+from typing import Any
 
 from fedrun.config.as_config import Plain, arguments
+from fedrun.config.marks import marks
 
 IRRELEVANT = frozenset(
     {"hardware", "tracking", "display", "output_dir", "overwrite", "checkpoint_seconds", "seed", "name", "scale"}
@@ -118,8 +118,8 @@ def identity(value: Any, path: str) -> Any:
 
 def _neutral(owner: type, key: str, value: object) -> bool:
     """Whether a value of a class's key is neutral."""
-    mark = _marks(owner).get(key)
-    if not isinstance(mark, Neutral):
+    mark = neutral_value(owner, key)
+    if mark is None:
         return False
     if isinstance(mark.value, type):
         return type(value) is mark.value and len(identity(value, key)) == 1
@@ -128,24 +128,18 @@ def _neutral(owner: type, key: str, value: object) -> bool:
 
 def is_neutral_class(owner: type, key: str, path: object) -> bool:
     """Whether the class at a dotted path is the neutral value of a class's key."""
-    mark = _marks(owner).get(key)
-    neutral = mark.value if isinstance(mark, Neutral) else None
+    mark = neutral_value(owner, key)
+    neutral = None if mark is None else mark.value
     return isinstance(neutral, type) and isinstance(path, str) and class_name(path) == neutral.__name__
 
 
 def _counted(owner: Any, key: str, value: Any) -> Any:
     """The value of an object's key that counts in the hash."""
     kind: type = type(owner)
-    mark = _marks(kind).get(key)
-    return mark.counted if isinstance(mark, RoundingOnly) and not getattr(owner, mark.unless) else value
+    mark = next((mark for mark in marks(kind).get(key, ()) if isinstance(mark, RoundingOnly)), None)
+    return value if mark is None or getattr(owner, mark.unless) else mark.counted
 
 
-@cache
-def _marks(owner: type) -> dict[str, Neutral | RoundingOnly]:
-    """The marks of a class's keys."""
-    marks = {}
-    for key, annotation in get_type_hints(owner, include_extras=True).items():
-        for mark in getattr(annotation, "__metadata__", ()):
-            if isinstance(mark, (Neutral, RoundingOnly)):
-                marks[key] = mark
-    return marks
+def neutral_value(owner: type, key: str) -> Neutral | None:
+    """The neutral value of a class's key; None if it has none."""
+    return next((mark for mark in marks(owner).get(key, ()) if isinstance(mark, Neutral)), None)

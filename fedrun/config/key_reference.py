@@ -15,7 +15,7 @@ from fedrun.config.allowed_values import describe, in_message, shown
 from fedrun.config.build import locate
 from fedrun.config.defaults_entry import added, below
 from fedrun.config.dotted_keys import flattened, value_at
-from fedrun.config.no_effect import marks_of
+from fedrun.config.no_effect import unused_with
 from fedrun.config.options import (
     HYDRA_GROUPS,
     conf_dir,
@@ -72,9 +72,9 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
         width = max(map(len, files), default=0)
         heads = {name: comments[name] if path == listing else _head(path) for name, path in sorted(files.items())}
         return "\n".join([f"{group}=OPTION", *(f"  {name:<{width}}  {head}" for name, head in heads.items())])
-    matching, below = _found(key, folders)
-    if below:
-        return "\n".join([f"{key}: has keys of its own", *(f"  {name}" for name in dict.fromkeys(below))])
+    matching, keys_below = _found(key, folders)
+    if keys_below:
+        return "\n".join([f"{key}: has keys of its own", *(f"  {name}" for name in dict.fromkeys(keys_below))])
     if not matching:
         raise InputError(f"--explain {in_message(key)}: {unknown_key(key, folders)}")
     lines = [_written(key, matching, experiment)]
@@ -103,7 +103,9 @@ def unknown_key(key: str, folders: Sequence[Path]) -> str:
 
 
 def key_entries(folders: Sequence[Path]) -> tuple[list[KeyEntry], dict[str, str]]:
-    """Every key where it gets its first value; and keys below which a group's options are placed, with its own key."""
+    """Every key where it gets its first value; and where options of a group are placed below another option's key, with
+    the group's own key: ``{"strategy.server.base": "strategy.server"}``.
+    """
     entries = _entries("", "config", {"config": conf_dir() / "config.yaml"})
     aliases: dict[str, str] = {}
     for group in [*groups(folders), *HYDRA_GROUPS]:
@@ -155,7 +157,7 @@ def _without_effect(entry: KeyEntry, experiment: type) -> Iterator[str]:
     if (owner := _owner(entry, experiment)) is None:
         return
     above, _, name = entry.key.rpartition(".")
-    for mark in marks_of(owner, name):
+    for mark in unused_with(owner, name):
         yield f"{'.'.join(filter(None, [above, mark.key]))}={' or '.join(map(shown, mark.values))}"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, is_dataclass
-from typing import get_type_hints
 
 from fedrun.config.allowed_values import shown
-from fedrun.system.errors import InputError
+from fedrun.config.marks import marks
+from fedrun.config.overrides import keys_of
 
 
 @dataclass(frozen=True)
@@ -24,33 +24,33 @@ class NoEffect:
     values: tuple[object, ...]
 
 
-def marks_of(owner: type, key: str) -> tuple[NoEffect, ...]:
+def unused_with(owner: type, key: str) -> tuple[NoEffect, ...]:
     """The marks of a class's key."""
-    annotation = get_type_hints(owner, include_extras=True).get(key)
-    return tuple(mark for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, NoEffect))
+    return tuple(mark for mark in marks(owner).get(key, ()) if isinstance(mark, NoEffect))
 
 
-def require_effects(config: object, overrides: Sequence[str]) -> None:
-    """Reject overrides that have no effect.
+def without_effect(config: object, overrides: Sequence[str]) -> dict[str, str]:
+    """The overrides that have no effect, with the message that rejects each.
 
     Args:
         config: the object whose fields are the top-level keys.
         overrides: such as ``local.beta1=0.5``.
-
-    Raises:
-        InputError: naming the key, and the values with which it has none.
     """
+    messages = {}
     for override in overrides:
-        *above, key = override.lstrip("+").partition("=")[0].split(".")
-        owner = config
-        for name in above:
-            owner = getattr(owner, name, None)
-        if not is_dataclass(owner):  # a choice of an option below a group, or of another key's
-            continue
-        marks = marks_of(type(owner), key)
-        if marks and all(getattr(owner, mark.key) in mark.values for mark in marks):
-            keys = {".".join([*above, mark.key]): shown(getattr(owner, mark.key)) for mark in marks}
-            raise InputError(
-                f"{override}: has no effect with {' and '.join(f'{name}={value}' for name, value in keys.items())}; "
-                f"leave it out, or change {' or '.join(keys)}"
-            )
+        for key in keys_of(override):
+            *above, name = key.split(".")
+            owner = config
+            for part in above:
+                owner = getattr(owner, part, None)
+            if not is_dataclass(owner):  # a choice of an option below a group, or of another key's
+                continue
+            unused = unused_with(type(owner), name)
+            if unused and all(getattr(owner, mark.key) in mark.values for mark in unused):
+                others = {".".join([*above, mark.key]): shown(getattr(owner, mark.key)) for mark in unused}
+                values = " and ".join(f"{other}={value}" for other, value in others.items())
+                messages[override] = (
+                    f"{override}: {'' if override.startswith(f'{key}=') else f'{key} '}has no effect with {values}; "
+                    f"leave it out, or change {' or '.join(others)}"
+                )
+    return messages

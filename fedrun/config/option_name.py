@@ -37,8 +37,19 @@ def _names(group: str, config_dir: Path | None) -> dict[str, list[str]]:
     """The options of a group by the :func:`class_name` of their classes."""
     names: dict[str, list[str]] = {}
     for name, path in option_files(group, config_dir).items():
-        node = content(group, name, path)
-        # an option may be placed at the top of the configuration
-        place = "_target_" if "_target_" in node else f"{group.replace('/', '.')}._target_"
-        names.setdefault(class_name(str(value_at(node, place))), []).append(name)
+        names.setdefault(class_name(class_of(group, name, path)), []).append(name)
     return names
+
+
+def class_of(group: str, name: str, path: Path) -> str:
+    """The dotted path of an option's class.
+
+    Args:
+        group: such as ``strategy/client``.
+        name: the option's name.
+        path: its file.
+    """
+    node = content(group, name, path)
+    # an option may be placed at the top of the configuration
+    place = "_target_" if "_target_" in node else f"{group.replace('/', '.')}._target_"
+    return str(value_at(node, place))

@@ -127,7 +127,7 @@ def further_folder(config_dir: str | Path) -> Path:
     Raises:
         InputError: there is no such folder.
     """
-    folder = Path(config_dir).absolute()
+    folder = Path(config_dir).expanduser().absolute()
     if not folder.is_dir():
         raise InputError(
             f"--config-dir {config_dir}: no such folder; allowed: one with options in it, laid out like conf/"

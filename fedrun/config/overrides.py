@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from fedrun.config.allowed_values import in_message
+from fedrun.config.dotted_keys import dotted
 from fedrun.config.options import options
 from fedrun.system.errors import InputError
 
@@ -29,6 +30,14 @@ def parsed(argument: str) -> Override:
     return override
 
 
+def keys_of(argument: str) -> list[str]:
+    """The dotted keys that an argument sets: of ``local={lr: 0.1}`` these are ``local`` and ``local.lr``."""
+    key, _, value = argument.lstrip("+~").partition("=")
+    if not value.startswith("{"):
+        return [key]
+    return [key, *dotted(parsed(argument).value(), key)]
+
+
 def quoted(text: str) -> str:
     """A text as a value on the command line, whatever characters it has."""
     from hydra.core.override_parser.types import Quote, QuotedString
@@ -36,7 +45,7 @@ def quoted(text: str) -> str:
     return QuotedString(text, Quote.single).with_quotes()
 
 
-EXPANDED = ("data_dir", "cache_dir", "appeal.path", "dataset.file", "dataset.name", "dataset.vectors")
+EXPANDED = ("data_dir", "cache_dir", "initial.path", "appeal.path", "dataset.file", "dataset.name", "dataset.vectors")
 """The keys in whose values a ``~`` at the beginning means the home folder."""
 
 

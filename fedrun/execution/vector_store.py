@@ -64,7 +64,7 @@ class VectorStore:
         """A stored float32 copy of a vector, on the CPU.
 
         Raises:
-            InputError: the disk is full.
+            RunError: the disk is full.
         """
         size = 4 * vector.numel()
         if self._in_memory + size <= self._limit or size > self._slot_bytes:

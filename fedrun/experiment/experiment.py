@@ -18,7 +18,7 @@ from fedrun.config.composed import Composed
 from fedrun.config.config_class import config_class
 from fedrun.config.grids import Scale
 from fedrun.config.identity import Neutral, identity_hash
-from fedrun.config.no_effect import require_effects
+from fedrun.config.no_effect import without_effect
 from fedrun.config.option_name import chosen
 from fedrun.config.overrides import home_folder
 from fedrun.data.datasets.base import DatasetConfig, require_dataset_config
@@ -289,5 +289,7 @@ def build_experiment(config: Composed | Mapping[str, Any], dataset: DatasetConfi
         given["dataset"] = dataset
     experiment = construct(Experiment, arguments, "", given)
     assert isinstance(experiment, Experiment)
-    require_effects(experiment, origin.overrides)
+    if origin.sweep is None:  # a sweep may give a key to jobs in which it has none
+        for message in without_effect(experiment, origin.overrides).values():
+            raise InputError(message)
     return experiment

@@ -12,9 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fedrun.config.build import build
-from fedrun.config.composed import compose
-from fedrun.config.option_name import option_of
-from fedrun.config.options import content, option_files
+from fedrun.config.dotted_keys import value_at
+from fedrun.config.recorded import completed, current
 from fedrun.report.per_run import per_run_rows
 from fedrun.report.runs import Run, find, read
 from fedrun.runs.folder import CHECKPOINT, CLIENTS, METRICS, MODEL
@@ -93,7 +92,7 @@ class LoadedRun:
             return self.own_dataset
         if str(self.config["dataset"].get("_target_")).endswith(".InMemory"):
             raise InputError(f"{self.folder}: was run on data in memory; pass them: fedrun.load(folder, dataset=...)")
-        dataset: DatasetConfig = build(self.config["dataset"], "dataset")
+        dataset: DatasetConfig = self._part("dataset")
         return dataset
 
     @cached_property
@@ -123,11 +122,11 @@ class LoadedRun:
         if number is not None and type(number) is not int:
             raise InputError(f"number={number!r}: allowed: the integer of a model, from 0; or None")
         path = self._result(MODEL)
-        if not trains_global_model(build(self.config["strategy"]["client"], "strategy.client")):
+        if not trains_global_model(self._part("strategy.client")):
             raise InputError(
                 f"{self.folder}: trains no global model: the clients of strategy={self.run.strategy} keep theirs"
             )
-        model = build(_found("model", self.config["model"]), "model")
+        model = self._part("model")
         return load_network(path, model, self.dataset_config.spec, number)
 
     def client_network(self, client: str | int) -> torch.nn.Sequential:
@@ -156,7 +155,7 @@ class LoadedRun:
         from fedrun.models.head_place import joined
 
         network = self.network(number)
-        if not isinstance(build(_found("model", self.config["model"]), "model"), AdaptedModel):
+        if not isinstance(self._part("model"), AdaptedModel):
             raise InputError(f"{self.folder}: the model is fedrun's own; network() returns it")
         return joined(network)
 
@@ -207,15 +206,18 @@ class LoadedRun:
         Raises:
             InputError: see :meth:`client_network`.
         """
-        from fedrun.experiment.experiment import build_experiment
+        from fedrun.experiment.experiment import Experiment, build_experiment
         from fedrun.runs.client_models import ClientModels
 
         self._result(CHECKPOINT)
         dataset = self.dataset_config
-        # keys that fedrun got after the run have their defaults
-        config = {**compose().config, **self.config, "model": _found("model", self.config["model"])}
+        config = completed({key: current(node, key) for key, node in self.config.items()}, Experiment)
         experiment = build_experiment(config, None if self.own_dataset is None else dataset)
         return ClientModels(experiment, self.folder, self.summary or {})
+
+    def _part(self, path: str) -> Any:
+        """The object of a node of the configuration, such as ``strategy.client``."""
+        return build(current(value_at(self.config, path), path), path)
 
     def _result(self, name: str) -> Path:
         """A file of the finished run."""
@@ -224,14 +226,6 @@ class LoadedRun:
         if not (self.folder / name).exists():
             raise InputError(f"{self.folder / name}: is missing; restore it, or start over with overwrite=true")
         return self.folder / name
-
-
-def _found(group: str, node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A node of a recorded configuration, with its class's module of today: that of fedrun's option for the class."""
-    name = option_of(group, str(node.get("_target_")))
-    if (path := option_files(group).get(name)) is None:
-        return node
-    return {**node, "_target_": content(group, name, path).get("_target_", node.get("_target_"))}
 
 
 def load(folder: str | Path, dataset: DatasetConfig | None = None) -> LoadedRun:

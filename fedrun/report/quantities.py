@@ -10,12 +10,12 @@ from typing import Literal
 
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import ESTIMATED_ACCURACY, lower_is_better
-from fedrun.evaluation.rounds_to_target import describe, first_hit
+from fedrun.evaluation.rounds_to_target import describe
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.report.runs import Run
 from fedrun.report.settings import Setting
 from fedrun.runs.display import wording
-from fedrun.runs.metrics_file import evaluated_rounds, series
+from fedrun.runs.metrics_file import round_reached, series
 
 SECONDS = "seconds"
 """The total time of a run, used like a cost's key."""
@@ -83,7 +83,7 @@ class Quantity:
         """The quantity of a complete run; None if it was not recorded, is not finite or was not reached."""
         if self.kind in TO_TARGET:
             target = Target.named(self.key)
-            hit = first_hit(evaluated_rounds(run.rows), series(run.rows, target.metric), target)
+            hit = round_reached(run.rows, target)
             if self.kind == "rounds to" or hit is None:
                 return hit
             return finite(next(row.get(VIRTUAL_SECONDS) for row in run.rows if row["round"] == hit))

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 import torch
 
+from fedrun.config.composed import HPARAMS, STRATEGY, STRATEGY_HPARAMS
+from fedrun.config.defaults_entry import SELF, entry_of
+from fedrun.config.options import content, option_files
 from fedrun.execution.hardware import gpu_name
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
@@ -40,9 +43,9 @@ def decisions(experiment: Experiment, simulation: Simulation, initial: State) ->
     if unrecorded and phase.samples.task.score == "accuracy" and not phase.clustering.several:
         accuracy["accuracy"] = unrecorded
     return {
-        "model": f"{_named(experiment, 'model')}, {layout.size:,} parameters",
+        "model": f"{named_choice(experiment, 'model')}, {layout.size:,} parameters",
         **({"initial": initial_weights} if initial_weights else {}),
-        "partition": "; ".join(filter(None, (_named(experiment, "partition"), simulation.federation.note))),
+        "partition": "; ".join(filter(None, (named_choice(experiment, "partition"), simulation.federation.note))),
         "hparams": experiment.record.hparams or _without_hparams(experiment),
         "cohort": experiment.aggregation.described(
             f"{'about ' if varies else ''}{phase.cohort_size:,} of {clients:,} clients"
@@ -56,8 +59,8 @@ def decisions(experiment: Experiment, simulation: Simulation, initial: State) ->
     }
 
 
-def _named(experiment: Experiment, group: str) -> str:
-    """The chosen option of a group and, if nobody named it, the dataset whose default it is.
+def named_choice(experiment: Experiment, group: str) -> str:
+    """The chosen option of a group and, if nobody named it, the option of another group that has chosen it.
 
     An object that replaced the option's has the name of its class.
     """
@@ -65,8 +68,15 @@ def _named(experiment: Experiment, group: str) -> str:
     option = origin.choices.get(group)
     if option is None or f"{group}={changed}" in experiment.record.overrides[len(origin.overrides) :]:
         return changed
-    named = any(override.startswith((f"{group}=", "experiment=")) for override in origin.overrides)
-    return option if named else f"{option} (the default of dataset={origin.choices['dataset']})"
+    if any(override.startswith((f"{group}=", "experiment=")) for override in origin.overrides):
+        return option
+    for key in (STRATEGY_HPARAMS, HPARAMS, "dataset", STRATEGY):  # of several the last in config.yaml takes effect
+        other, name = key.partition("@")[0], origin.choices.get(key)
+        if (path := option_files(other).get(str(name))) is not None:
+            defaults = content(other, str(name), path).get("defaults", ())
+            if any(entry.group == group for line in defaults if (entry := entry_of(line, other)) not in (None, SELF)):
+                return f"{option} ({'the default of ' if other == 'dataset' else 'of '}{other}={name})"
+    return f"{option} (the default)"
 
 
 def _without_hparams(experiment: Experiment) -> str:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedrun.data.targets import Target
+from fedrun.evaluation.rounds_to_target import first_hit
 from fedrun.experiment.observer import Row, round_of
 from fedrun.system.checksums import crc32_of
 from fedrun.system.errors import InputError
@@ -144,6 +146,11 @@ def evaluated_rounds(rows: Sequence[Row]) -> list[int]:
 def series(rows: Sequence[Row], key: str) -> list[float]:
     """A metric's value in every evaluated round; NaN if it has none."""
     return [math.nan if (value := row.get(key)) is None else float(value) for row in rows]
+
+
+def round_reached(rows: Sequence[Row], target: Target) -> int | None:
+    """The first evaluated round at which a target was reached; None if it was not."""
+    return first_hit(evaluated_rounds(rows), series(rows, target.metric), target)
 
 
 def null_for_nan(value: Any) -> Any:

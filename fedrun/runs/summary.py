@@ -13,12 +13,11 @@ import torch
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import lower_is_better, measures
-from fedrun.evaluation.rounds_to_target import first_hit
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.checkpoint import Checkpoint, Identity
-from fedrun.runs.metrics_file import evaluated_rounds, series
+from fedrun.runs.metrics_file import round_reached
 from fedrun.system.source_commit import loaded_commit
 from fedrun.system.version import __version__
 
@@ -27,8 +26,7 @@ PACKAGES = ("numpy", "scikit-learn", "hydra-core")
 
 def hits(rows: Sequence[Row], targets: Sequence[Target]) -> dict[str, int | None]:
     """The first evaluated round at which each target was reached, by its name; None if it was not."""
-    evaluated = evaluated_rounds(rows)
-    return {target.name: first_hit(evaluated, series(rows, target.metric), target) for target in targets}
+    return {target.name: round_reached(rows, target) for target in targets}
 
 
 def _times(rows: Sequence[Row], rounds_to: Mapping[str, int | None]) -> dict[str, float | int | None]:

@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from multiprocessing import get_all_start_methods
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from fedrun.config.as_config import Plain
     from fedrun.config.composed import Composed
-    from fedrun.config.grids import Job
+    from fedrun.config.grids import Grid, Job
     from fedrun.experiment.experiment import Experiment
     from fedrun.sweeps.search import Values
 
@@ -60,8 +60,6 @@ def launcher_problem(launcher: Mapping[str, Any]) -> str | None:
     jobs = launcher["jobs"]
     if jobs is not None and (type(jobs) is not int or jobs < 1):
         return f"hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null"
-    if "fork" not in get_all_start_methods():
-        return "hydra/launcher=parallel: this system cannot fork processes; add hydra/launcher=basic"
     return None
 
 
@@ -111,7 +109,7 @@ def say(line: str, file: TextIO) -> None:
     file.flush()
 
 
-def failed(number: int, folder: str | Path, overrides: Sequence[str], why: str) -> None:
+def record_failure(number: int, folder: str | Path, overrides: Sequence[str], why: str) -> None:
     """Write the outcome of a failed job of a sweep, and report it."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     Outcome(tuple(overrides), None, why).save(folder)
@@ -179,13 +177,13 @@ def check_jobs(config: DictConfig) -> None:
     """
     from hydra.core.global_hydra import GlobalHydra
     from hydra.types import RunMode
-    from omegaconf import OmegaConf
 
     from fedrun.config.composed import Composed, compose_plainly
     from fedrun.config.composition_errors import composing
+    from fedrun.config.no_effect import without_effect
     from fedrun.config.options import conf_dir, config_dir_option
     from fedrun.experiment.experiment import build_experiment
-    from fedrun.sweeps.search import arms, check_keys, check_metric, check_stages, examples, planned, unseeded
+    from fedrun.sweeps.search import check_keys, check_metric, check_stages, planned, unseeded
 
     loader = GlobalHydra.instance().config_loader()
     arguments = list(config.hydra.overrides.task)
@@ -205,13 +203,13 @@ def check_jobs(config: DictConfig) -> None:
         if composed is None:
             with composing(job):
                 loaded = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
-            settings = OmegaConf.masked_copy(loaded, [str(key) for key in loaded if key != "hydra"])
-            composed = Composed.of(settings, loaded.hydra)
-        experiment = build_experiment(composed)
+            composed = Composed.of(loaded, loaded.hydra)
+        experiment = build_experiment(replace(composed, sweep=Path(config.hydra.sweep.dir).name))
         check_job(experiment)
         return composed, experiment
 
     configs: dict[Values, Plain] = {}
+    unused: list[tuple[Sequence[str], Mapping[str, str]]] = []
     for number, job in enumerate(known):
         try:
             composed, experiment = built(job)
@@ -229,9 +227,47 @@ def check_jobs(config: DictConfig) -> None:
                 f"jobs {same} and {number} of the sweep are the same run: neither {differing} changes its result"
             )
         configs.setdefault(unseeded(job), composed.config)
-    if not searched:
-        return
-    check_keys(searched, configs.values(), [folder for folder in (further, conf_dir()) if folder])
+        unused.append((composed.overrides, without_effect(experiment, composed.overrides)))
+    reject_unused(unused)
+    if searched:
+        check_keys(searched, configs.values(), [folder for folder in (further, conf_dir()) if folder])
+        check_tried(known, searched, configs, built)
+
+
+def reject_unused(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> None:
+    """Reject an override that has no effect in any job of a sweep that has it.
+
+    Args:
+        jobs: the overrides of each job, and those without effect with their messages.
+
+    Raises:
+        InputError: there is such an override.
+    """
+    used = {override for overrides, unused in jobs for override in overrides if override not in unused}
+    for override, message in (item for _, unused in jobs for item in unused.items()):
+        if override not in used:
+            raise InputError(f"{message} (in every job of the sweep)")
+
+
+def check_tried(
+    known: Sequence[Job],
+    searched: Sequence[Grid],
+    configs: Mapping[Values, Plain],
+    built: Callable[[Job], object],
+) -> None:
+    """Reject a search some of whose values fit no job.
+
+    Args:
+        known: the jobs without the values of the search.
+        searched: stages of the search.
+        configs: the configuration of one job of each arm.
+        built: builds a job.
+
+    Raises:
+        InputError: as of the first job that has these values.
+    """
+    from fedrun.sweeps.search import arms, examples
+
     seen: set[Values] = set()  # what one arm may try, others may, too
     for arm in arms(known):
         for tried, jobs in examples(arm, searched, configs[arm.overrides]):

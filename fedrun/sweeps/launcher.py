@@ -39,10 +39,10 @@ class SweepLauncher(Launcher):
     def lost(self, number: int, overrides: Sequence[str], reason: str) -> JobReturn:
         """Report a job without a result; its result is NaN, so that the sweep continues."""
         from fedrun.config.overrides import without_implied
-        from fedrun.sweeps.callback import failed
+        from fedrun.sweeps.callback import record_failure
 
         written = filter_overrides(without_implied(overrides))
-        failed(number, Path(self.config.hydra.sweep.dir) / str(number), written, reason)
+        record_failure(number, Path(self.config.hydra.sweep.dir) / str(number), written, reason)
         result = JobReturn(overrides=written, status=JobStatus.COMPLETED)
         result.return_value = math.nan
         return result

@@ -17,6 +17,8 @@ from fedrun.system.signals import stop_behind
 BAD_INPUT = 2
 """Exit status of a command that ends with an :class:`InputError`."""
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers of a full disk, a used-up quota and a limit of file sizes."""
 
 LONGEST_LINE = 4000
 """Largest number of characters of a message; the middle of a longer one is omitted."""
@@ -96,7 +98,7 @@ def expected_error(error: Exception) -> InputError | RunError | None:
         name = os.fspath(error.filename) if isinstance(error.filename, (str, os.PathLike)) else "a file"
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP):
             return InputError(f"{name}: {error.strerror}; allowed: files and folders that can be read")
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_ROOM:
             return RunError(f"{name}: {error.strerror}; make room, and repeat the command")
     text = str(error)
     if "Could not determine home directory" in text:  # pathlib's

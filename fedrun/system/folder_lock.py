@@ -13,8 +13,8 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[bool]:
-    """Hold a folder's lock, which ends with the process; false if the file system has no locks."""
+def waiting_lock(folder: Path) -> Iterator[bool]:
+    """Wait for a folder's lock and hold it; it ends with the process. False if the file system has no locks."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:

@@ -31,13 +31,13 @@ def limit_spinning() -> None:
         os.environ["GOMP_SPINCOUNT"] = str(0 if is_shared else SPINS)
 
 
-def running_elsewhere(load: Path = LOAD, samples: int = 3) -> int:
+def running_elsewhere(load: Path = LOAD) -> int:
     """How many threads of other processes run on this machine; 0 where this is not known.
 
-    It is the least of some samples within milliseconds, so that threads that run for a moment do not count.
+    It is the least of three samples within milliseconds, so that threads that run for a moment do not count.
     """
     counts = []
-    for number in range(samples):
+    for number in range(3):
         if number:
             time.sleep(0.002)
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedrun.system.errors import InputError
+from fedrun.system.errors import NO_ROOM, InputError, RunError
 
 
 @contextmanager
@@ -15,11 +15,16 @@ def writing(path: Path) -> Iterator[None]:
 
     The block only writes: an :class:`OSError` from reading data or from a user's code would be reported as a failed
     write.
+
+    Raises:
+        RunError: the disk is full, a quota is used up, or a limit of file sizes is reached.
+        InputError: the file cannot be written for another reason.
     """
     try:
         yield
     except OSError as error:
-        raise InputError(
+        kind = RunError if error.errno in NO_ROOM else InputError
+        raise kind(
             f"{error.filename or path}: cannot be written ({error.strerror or error}); make room or choose "
             "another output_dir; the files so far are kept, and the same command continues the run"
         ) from error

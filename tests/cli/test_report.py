@@ -63,6 +63,25 @@ def test_a_curve(runs, tmp_path, capsys, against):
     assert capsys.readouterr().out == f"{path}\n"
 
 
+def test_a_curve_of_a_run_that_was_only_estimated_so_far(folders, tmp_path, capsys):
+    """Unfinished, with adaptive evaluation: no round was tested fully."""
+    more = {"test/accuracy_estimate": 0.4, "test/evaluated": 256.0}
+    tested = ("test/accuracy", "test/loss")
+    content = [{key: value for key, value in row.items() if key not in tested} for row in rows(None, None, **more)]
+    folders.write(0, content, changes={"evaluation": {"adaptive": True}}, complete=False)
+    path = tmp_path / "curve.png"
+    assert run([str(folders.top), "--curve", "test/accuracy", "--to", str(path)]) == 0
+    assert imread(path).shape[:2] == (736, 1152)
+    assert run([str(folders.top), "--curve", "test/f1", "--to", str(path)]) == 2
+    assert "fedrun-report: test/f1: no run has this metric; allowed: " in capsys.readouterr().err
+
+
+def test_a_path_behind_an_equals_sign_may_begin_with_the_home_folder(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run([runs, "--to=~/report.md"]) == 0
+    assert (tmp_path / "report.md").is_file() and capsys.readouterr().out == f"{tmp_path}/report.md\n"
+
+
 def test_the_curves_are_named_by_what_differs_among_their_runs(folders, monkeypatch):
     """The run without the metric differs in the batch size, too."""
     drawn = []

@@ -9,7 +9,7 @@ import pytest
 from fedrun.config.build import locate
 from fedrun.config.composed import compose
 from fedrun.config.key_reference import explain_key, key_entries
-from fedrun.config.no_effect import marks_of
+from fedrun.config.no_effect import unused_with
 from fedrun.config.options import conf_dir
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.system.errors import InputError
@@ -47,6 +47,13 @@ def test_rejected(overrides: str, reason: str) -> None:
     assert str(rejected.value) == f"{overrides.split(maxsplit=1)[0]}: has no effect {reason}"
 
 
+def test_a_key_within_a_mapping_is_rejected() -> None:
+    with pytest.raises(
+        InputError, match=r"^local=\{beta1: 0.5\}: local.beta1 has no effect with local.optimizer=sgd; leave"
+    ):
+        build_experiment(compose(["local={beta1: 0.5}"]))
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -56,11 +63,10 @@ def test_rejected(overrides: str, reason: str) -> None:
         "validation.share=0.2 validation.of=clients",
         "aggregation=fedbuff aggregation.staleness=hinge aggregation.b=3 clock=tiers",
         "aggregation=fedbuff aggregation.staleness=polynomial aggregation.a=1 clock=tiers",
-        "local={beta1: 0.9}",  # of a mapping only the keys' values are checked
     ],
 )
 def test_accepted(overrides: str) -> None:
-    build_experiment(compose([overrides] if "{" in overrides else overrides.split()))
+    build_experiment(compose(overrides.split()))
 
 
 def test_what_a_published_setting_or_a_copy_sets_is_not_checked() -> None:
@@ -75,7 +81,7 @@ def test_every_mark_names_a_key_of_its_class_and_values_that_it_allows() -> None
         if entry.owner.startswith("hydra_plugins.") or (not entry.owner and "." in entry.key):
             continue
         owner = locate(entry.owner, entry.key) if entry.owner else Experiment
-        for mark in marks_of(owner, entry.key.rpartition(".")[2]):
+        for mark in unused_with(owner, entry.key.rpartition(".")[2]):
             found += 1
             assert mark.key in get_type_hints(owner) and mark.values, (owner, mark)
     assert found >= 20

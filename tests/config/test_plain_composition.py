@@ -7,7 +7,6 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from fedrun.config import defaults_lists
 from fedrun.config.composed import Composed
@@ -61,7 +60,7 @@ CHOICES = [*mixtures(), *([f"experiment={name}"] for name in options("experiment
 def test_compositions(overrides: list[str]) -> None:
     plain = plain_composition(with_implied(overrides))
     by_hydra = hydra_config(overrides, None)
-    composed = Composed.of(OmegaConf.masked_copy(by_hydra, [key for key in by_hydra if key != "hydra"]), by_hydra.hydra)
+    composed = Composed.of(by_hydra, by_hydra.hydra)
     assert json.dumps(plain.config) == json.dumps(composed.config)
     assert plain.choices == composed.choices
     assert SweeperSettings.of(plain.sweeper) == sweeper_settings(by_hydra.hydra)

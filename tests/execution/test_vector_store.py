@@ -123,11 +123,11 @@ def test_a_full_disk_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
     code = f"""
 import resource, torch
 from fedrun.execution.vector_store import VectorStore
-from fedrun.system.errors import InputError
+from fedrun.system.errors import RunError
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     VectorStore(3, 0, __import__("pathlib").Path({str(tmp_path / "memory")!r})).keep(torch.ones(3))
-except InputError as error:
+except RunError as error:
     print("refused:", error)
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

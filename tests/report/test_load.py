@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import sys
@@ -15,6 +16,7 @@ import torch
 
 import fedrun
 from fedrun.experiment.experiment import Experiment
+from fedrun.report.load import LoadedRun
 from fedrun.report.per_run import per_run_csv
 from fedrun.report.runs import find
 
@@ -81,12 +83,38 @@ def test_the_concatenated_network_of_fedconcat(tmp_path: Path, plain: None) -> N
     assert right.double().mean().item() == pytest.approx(summary["final"]["test/accuracy"])
 
 
-def test_a_model_whose_class_has_moved(tmp_path: Path, plain: None) -> None:
-    """Its module is that of a run of an earlier version; fedrun's option says where the class is today."""
-    run = fedrun.load(fedrun.run(experiment(tmp_path, "model=mlp", "rounds=1"))["folder"])
-    moved = {**run.config, "model": {**run.config["model"], "_target_": "fedrun.models.gone.MLP"}}
-    again = replace(run, run=replace(run.run, config=moved))
-    assert again.network().state_dict().keys() == run.network().state_dict().keys()
+def test_a_run_of_an_earlier_version(tmp_path: Path, plain: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules have moved since, and classes have keys that they did not have."""
+    (tmp_path / "narrow.py").write_text(
+        "from torch import nn\n"
+        "def build(spec):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.Tanh(), nn.Linear(6, spec.classes))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = ("model=custom", "model.target=narrow.build", "strategy=ditto", "rounds=1")
+    run = fedrun.load(fedrun.run(experiment(tmp_path, *own))["folder"])
+    networks = [run.network(), run.client_network(1)]
+    config = copy.deepcopy(dict(run.config))
+    for key in (
+        "initial",
+        "aggregation",
+        "compression",
+        "model.lora",
+        "model.freeze",
+        "local.beta1",
+        "dataset.arguments",
+    ):
+        *above, last = key.split(".")
+        node = config
+        for name in above:
+            node = node[name]
+        node.pop(last, None)
+    for node in (config["model"], config["dataset"], config["strategy"]["client"]):
+        node["_target_"] = f"fedrun.gone.{node['_target_'].rpartition('.')[2]}"
+    earlier = LoadedRun(replace(run.run, config=config))
+    for network, again in zip(networks, [earlier.network(), earlier.client_network(1)], strict=True):
+        assert all(torch.equal(*pair) for pair in zip(network.parameters(), again.parameters(), strict=True))
+    assert earlier.dataset.fingerprint == run.dataset.fingerprint
 
 
 def test_deleted_files(tmp_path: Path, plain: None) -> None:

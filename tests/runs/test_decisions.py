@@ -13,7 +13,7 @@ from fedrun.config.composed import compose
 from fedrun.data.datasets.in_memory import InMemory
 from fedrun.data.partitions.iid import IID
 from fedrun.experiment.experiment import build_experiment
-from fedrun.runs.decisions import decisions
+from fedrun.runs.decisions import decisions, named_choice
 from fedrun.simulation.simulation import Simulation
 
 
@@ -31,6 +31,20 @@ def test_defaults_and_what_the_command_names() -> None:
     assert shown["cohort"] == "3 of 8 clients per round"
     assert shown["machine"].startswith("1 process with 1 thread, ")
     assert shown["machine"].endswith("; executor in_process")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "group", "expected"),
+    [
+        ("dataset=mnist", "model", "mnist_2nn (the default of dataset=mnist)"),
+        ("hparams=mcmahan_cnn", "model", "mnist_cnn (of hparams=mcmahan_cnn)"),
+        ("hparams=mcmahan_cnn model=mnist_2nn", "model", "mnist_2nn"),
+        ("dataset=cifar10 hparams=fedconcat_c2", "partition", "labels (of hparams=fedconcat_c2)"),
+        ("dataset=femnist strategy=fedprox", "partition", "natural (the default of dataset=femnist)"),
+    ],
+)
+def test_what_has_chosen_an_option_that_the_command_does_not_name(overrides: str, group: str, expected: str) -> None:
+    assert named_choice(build_experiment(compose(overrides.split())), group) == expected
 
 
 @pytest.mark.parametrize("drawn", ["participation=bernoulli", "privacy=user_level privacy.noise_multiplier=1"])

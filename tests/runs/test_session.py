@@ -697,7 +697,7 @@ def test_a_full_disk(fedrun: Fedrun, ran: Folder, tmp_path: Path) -> None:
     for largest_file, blamed in ((4_000, "checkpoint.pt"), (9_000, "metrics.jsonl")):
         ended = fedrun(*SETTING, *chosen, folder=tmp_path, largest_file=largest_file)
         (folder,) = tmp_path.glob("outputs/runs/digits/fedavg/*/seed=0")
-        assert ended.status == 2
+        assert ended.status == 1
         assert ended.err.startswith(
             f"fedrun: {(folder / blamed).relative_to(tmp_path)}: cannot be written (File too large); "
         )
@@ -727,7 +727,7 @@ def test_a_file_that_cannot_be_written_is_named(
 
     with monkeypatch.context() as patch:
         patch.setattr(f"{module}.{name}", no_room)
-        with pytest.raises(InputError, match=rf"/{file}: cannot be written \(No space left on device\); make room or "):
+        with pytest.raises(RunError, match=rf"/{file}: cannot be written \(No space left on device\); make room or "):
             ran("rounds=2")
     assert summary(ran("rounds=2"))["rounds"] == 2
 
@@ -737,7 +737,7 @@ def test_a_full_disk_spares_the_earlier_checkpoint(fedrun: Fedrun, ran: Folder, 
     checkpoint = (folder / "checkpoint.pt").read_bytes()
     chosen = (*SETTING, "rounds=4", "strategy=scaffold", "checkpoint_seconds=0")
     ended = fedrun(*chosen, folder=tmp_path, largest_file=len(checkpoint) - 1000)
-    assert ended.status == 2
+    assert ended.status == 1
     assert ended.err.startswith(f"fedrun: {folder.relative_to(tmp_path)}/checkpoint.pt: cannot be written (File too ")
     assert ended.err.count("\n") == 1
     assert (folder / "checkpoint.pt").read_bytes() == checkpoint

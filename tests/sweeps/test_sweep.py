@@ -18,7 +18,6 @@ from omegaconf import OmegaConf
 
 from fedrun.config.hydra_config import hydra_options
 from fedrun.runs.outcome import Outcome, outcomes
-from fedrun.sweeps.callback import launcher_problem
 from fedrun.sweeps.parallel_launcher import Parallel
 
 from ..helpers.forked import Fedrun
@@ -145,7 +144,18 @@ def test_a_sweeps_folder_that_cannot_be_written(fedrun: Fedrun, tmp_path: Path) 
     ended = fedrun("-m", "seed=0,1", "hydra.sweep.dir=here", *SETTING, folder=tmp_path, largest_file=1000)
     reason = "cannot be written (File too large); make room or choose another output_dir; the files so far are kept"
     assert ended.err == f"fedrun: here: {reason}, and the same command continues the run\n"
-    assert (ended.status, list(tmp_path.glob("outputs/runs/*"))) == (2, [])
+    assert (ended.status, list(tmp_path.glob("outputs/runs/*"))) == (1, [])
+
+
+def test_a_key_may_have_no_effect_in_some_jobs_but_not_in_all(fedrun: Fedrun, tmp_path: Path) -> None:
+    refused = fedrun("-m", "local.beta1=0.5,0.6", *SETTING, folder=tmp_path)
+    assert (refused.status, refused.out) == (2, "")
+    assert refused.err == (
+        "fedrun: local.beta1=0.5: has no effect with local.optimizer=sgd; leave it out, or change local.optimizer "
+        "(in every job of the sweep)\n"
+    )
+    ended = fedrun("-m", "local.optimizer=sgd,adam", "local.beta1=0.5", "rounds=1", *SETTING, folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
 
 
 @pytest.mark.parametrize("launcher", [("hydra/launcher=basic",), ("hydra.launcher.jobs=2",)], ids=["basic", "parallel"])
@@ -438,9 +448,3 @@ def test_outcomes_come_in_the_order_of_the_jobs(tmp_path: Path) -> None:
         Outcome(("seed=2",), {"seed": 2}, None),
         Outcome(("seed=10",), {"seed": 10}, None),
     ]
-
-
-def test_a_system_that_cannot_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedrun.sweeps.callback.get_all_start_methods", lambda: ["spawn"])
-    why = "hydra/launcher=parallel: this system cannot fork processes; add hydra/launcher=basic"
-    assert (launcher_problem({"jobs": None}), launcher_problem({})) == (why, None)

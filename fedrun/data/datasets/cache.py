@@ -29,7 +29,7 @@ from fedrun.data.download.catalogue import CACHE
 from fedrun.system.checksums import CHECKSUMS, damaged_files, write_checksums
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
-from fedrun.system.folder_lock import locked
+from fedrun.system.folder_lock import waiting_lock
 
 FORMAT = 3
 """Part of a cache's key, see :func:`cache_key`; it is increased when the format of the files changes."""
@@ -121,7 +121,7 @@ def create(folder: Path, fill: Callable[[Path], None]) -> None:
         if folder.is_dir():
             return
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.parent) as exclusive:
+        with waiting_lock(folder.parent) as exclusive:
             if folder.is_dir():
                 return
             if exclusive:  # remove the partial folders of killed processes

@@ -14,7 +14,7 @@ from fedrun.data.download.catalogue import DatasetFiles, RemoteFile, parquet_tar
 from fedrun.data.download.http_file import FailedDownloadError, Progress, UnreachableError, download, verify
 from fedrun.data.download.unpack import unpack
 from fedrun.system.errors import InputError
-from fedrun.system.folder_lock import locked
+from fedrun.system.folder_lock import waiting_lock
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ def _staging(name: str, data_dir: Path) -> Iterator[Path]:
     top = data_dir / STAGING
     try:
         top.mkdir(parents=True, exist_ok=True)
-        with locked(top) as alone:
+        with waiting_lock(top) as alone:
             staging = top / (name if alone else f"{name}-{secrets.token_hex(4)}")
             staging.mkdir(exist_ok=True)
             try:

@@ -228,11 +228,11 @@ def of_experiment(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> t
     for one in SCALES if scale is None else [scale]:
         name = experiment_sweep(figure.experiment).run_name(one)
         found, _ = settings([run for run in runs if run.complete and run.config["name"] == name])
-        if found:
-            panels = grouped(figure, [(_coordinates(setting), setting.runs) for setting in found])
-            for lines in panels.values():
-                for name_of_line, line in lines.items():
-                    _check_alike(figure, name_of_line, line.runs)
+        panels = grouped(figure, [(_coordinates(setting), setting.runs) for setting in found])
+        for lines in panels.values():
+            for name_of_line, line in lines.items():
+                _check_alike(figure, name_of_line, line.runs)
+        if panels:
             return panels, one
     return {}, scale
 

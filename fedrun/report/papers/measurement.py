@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.data.targets import Target
-from fedrun.evaluation.rounds_to_target import describe, first_hit, interpolated
+from fedrun.evaluation.rounds_to_target import describe, interpolated
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.table_reading import RoundsTo, SpeedUp, TableReading, ValueAt
 from fedrun.report.quantities import finite
 from fedrun.report.runs import Run
 from fedrun.runs.display import wording
-from fedrun.runs.metrics_file import evaluated_rounds, series
+from fedrun.runs.metrics_file import evaluated_rounds, round_reached, series
 
 NOT_RUN = "not run"
 
@@ -72,10 +72,9 @@ def rounds_needed(run: Run, reading: RoundsTo) -> int | None:
     """The rounds until a run reached the target; None if it did not."""
     target = Target(TARGETED, reading.target)
     run.check_target(target, reading.interpolated)
-    evaluated, accuracies = evaluated_rounds(run.rows), series(run.rows, TARGETED)
     if not reading.interpolated:
-        return first_hit(evaluated, accuracies, target)
-    crossing = interpolated(evaluated, accuracies, target)
+        return round_reached(run.rows, target)
+    crossing = interpolated(evaluated_rounds(run.rows), series(run.rows, TARGETED), target)
     return None if crossing is None else math.ceil(crossing)
 
 

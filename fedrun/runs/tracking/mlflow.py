@@ -71,7 +71,7 @@ class MLflowObserver(Observer):
 
         self._folder = run.folder
         name = self._settings.experiment
-        with _alone(self._settings.uri or os.environ.get("MLFLOW_TRACKING_URI", "")):
+        with _alone():
             client = MlflowClient(tracking_uri=self._settings.uri)
             experiment = client.get_experiment_by_name(name)
             experiment_id = client.create_experiment(name) if experiment is None else experiment.experiment_id
@@ -113,15 +113,10 @@ class MLflowObserver(Observer):
 
 
 @contextmanager
-def _alone(uri: str) -> Iterator[None]:
-    """A block that one of this user's processes runs at a time, because MLflow creates a store's tables without a lock.
-
-    Args:
-        uri: address of the store; a server needs no lock.
+def _alone() -> Iterator[None]:
+    """A block that one of this user's processes runs at a time: MLflow creates a store's tables without a lock, and
+    rejects the second of two experiments with the same name, as of parallel jobs.
     """
-    if uri.startswith("http"):
-        yield
-        return
     lock = Path(tempfile.gettempdir()) / f"fedrun-mlflow-{os.getuid()}.lock"
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

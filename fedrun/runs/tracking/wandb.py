@@ -6,7 +6,6 @@ import logging
 import netrc
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -33,17 +32,11 @@ LONGEST_NAME = 128
 """W&B's limit for the name of a run, in characters."""
 
 
-@plain_dataclass(frozen=True)
-class Patience:
-    """The longest waits for W&B, in seconds.
+START_SECONDS = 10.0
+"""The longest wait for the service's first answer; after that the run is recorded offline."""
 
-    Attributes:
-        start: until the service answers; after that the run is recorded offline.
-        finish: for the last rows to be uploaded; the remaining ones can be sent with ``wandb sync``.
-    """
-
-    start: float = 10.0
-    finish: float = 60.0
+FINISH_SECONDS = 60.0
+"""The longest wait for the last rows to be uploaded; the remaining ones can be sent with ``wandb sync``."""
 
 
 @config_class
@@ -84,12 +77,11 @@ class WandbObserver(Observer):
     It never prompts, never waits for long and never raises: every failure becomes a warning of one line.
     """
 
-    def __init__(self, settings: Wandb, patience: Patience | None = None) -> None:
+    def __init__(self, settings: Wandb) -> None:
         self._settings = settings
         self._mode = settings.mode
         self._info: RunInfo | None = None
         self._round = 0
-        self._patience = patience or Patience()
         self._run: wandb.Run | None = None
         self._id = ""
         self._completed = False
@@ -192,8 +184,8 @@ class WandbObserver(Observer):
             silent=True,
             quiet=True,
             console="off",
-            init_timeout=self._patience.start,
-            finish_timeout=self._patience.finish,
+            init_timeout=START_SECONDS,
+            finish_timeout=FINISH_SECONDS,
         )
         return wandb.init(
             mode=mode,

@@ -28,7 +28,7 @@ from fedrun.data.download import install
 from fedrun.data.download.catalogue import DatasetFiles, RemoteFile, catalogue, published
 from fedrun.data.download.install import STAGING, Reporter, download_dataset
 from fedrun.system.errors import InputError
-from fedrun.system.folder_lock import locked
+from fedrun.system.folder_lock import waiting_lock
 
 TWEET = '"4","1","Mon","NO_QUERY","ann","good"\n'
 
@@ -289,7 +289,7 @@ def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCa
     (tmp_path / STAGING).mkdir()
     second = threading.Thread(target=download_dataset, args=("a", entry, tmp_path, None, QUIET))
     with caplog.at_level(logging.INFO):
-        with locked(tmp_path / STAGING):
+        with waiting_lock(tmp_path / STAGING):
             second.start()
             while "waiting for another process" not in caplog.text:
                 time.sleep(0.01)
@@ -326,7 +326,7 @@ def test_what_another_process_has_fetched_is_not_fetched_again(
     entry = DatasetFiles("", "", 0, ("training.*",), published(archive))
     (tmp_path / STAGING).mkdir()
     second = threading.Thread(target=download_dataset, args=("a", entry, tmp_path, None, QUIET))
-    with caplog.at_level(logging.INFO), locked(tmp_path / STAGING):
+    with caplog.at_level(logging.INFO), waiting_lock(tmp_path / STAGING):
         second.start()
         while "waiting for another process" not in caplog.text:
             time.sleep(0.01)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fedrun.config.composed import compose
@@ -116,6 +118,9 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
         "alpha=1.0": [0],
     }
     assert grouped(figure, []) == {}
+    # of a larger scale there are runs, but none that the figure shows
+    elsewhere = replace(figure, where={"strategy": ("fedavg",)})
+    assert of_experiment(elsewhere, None, find([str(folders.top)]).runs) == ({}, None)
     copied = job_config(["experiment=fedumf/figure_alpha", "scale=smoke", "strategy.server.alpha=0.1"])
     copied["output_dir"] = "elsewhere"
     folders.write(0, rows(0.1, 0.9), strategy="fedumf", config=copied)

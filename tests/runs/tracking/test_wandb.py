@@ -12,7 +12,7 @@ import pytest
 
 from fedrun.config.build import option
 from fedrun.config.config_class import ArgumentError
-from fedrun.runs.tracking.wandb import Patience, Tracking, WandbObserver, known_key
+from fedrun.runs.tracking.wandb import Tracking, WandbObserver, known_key
 
 SUMMARY = {
     "rounds_to": {"0.70": 2, "0.90": None},
@@ -20,8 +20,8 @@ SUMMARY = {
 }
 
 
-def observing(mode, *patience, **changes):
-    return WandbObserver(option("tracking", "wandb", mode=mode, **{"artifacts": [], **changes}), *patience)
+def observing(mode, **changes):
+    return WandbObserver(option("tracking", "wandb", mode=mode, **{"artifacts": [], **changes}))
 
 
 @pytest.fixture(autouse=True)
@@ -160,7 +160,9 @@ def test_jobs_of_one_process_do_not_leak_into_one_another(run_info, tmp_path):
 def test_without_a_network_the_run_is_recorded_offline_after_a_short_wait(run_info, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
-    observer = observing("auto", Patience(start=1.0, finish=1.0))
+    for wait in ("START_SECONDS", "FINISH_SECONDS"):
+        monkeypatch.setattr(f"fedrun.runs.tracking.wandb.{wait}", 1.0)
+    observer = observing("auto")
     began = time.monotonic()
     observer.on_start(run_info())
     observer.on_row({"round": 1, "test/accuracy": 0.5})
