@@ -16,7 +16,7 @@ from fedrun.execution.executor import Executor
 from fedrun.experiment.aggregation.asynchronous import Asynchronous
 from fedrun.experiment.state import State
 from fedrun.strategies.client_state import ClientStates
-from fedrun.strategies.clustering.base import Assignment, ClusteringRound, FirstUpdate
+from fedrun.strategies.clustering.base import Assignment, ClusteringRound
 from fedrun.strategies.contract import check_received, versions
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import CohortUpdate, ServerState
@@ -263,11 +263,10 @@ class RoundRunner:
     def _infer(self, state: State, results: Sequence[tuple[int, ClientResult]]) -> torch.Tensor:
         """The membership ``[N, M]`` of all clients, from the first models of all of them."""
         context, clustering = self.executor.context, self.phase.clustering
-        rate = context.local.rate(state.round)
-        estimates = {}
-        for client, result in results:
-            update = FirstUpdate(result.model, result.trained.steps, rate)
-            estimates[client] = clustering.estimate(context, state.server.model, update)
+        estimates = {
+            client: clustering.estimate(context, state.server.model, result.model, result.trained.steps)
+            for client, result in results
+        }
         by_client = self.cohort.all_gather(estimates)
         stacked = torch.stack([by_client[client] for client in sorted(by_client)])
         return self.cohort.broadcast(clustering.infer(context, stacked))

@@ -29,7 +29,6 @@ from fedrun.execution.in_process import InProcess
 from fedrun.experiment.experiment import build_experiment
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import NO_STATE
-from fedrun.strategies.clustering.base import FirstUpdate
 from fedrun.strategies.vectors import MODEL
 from fedrun.uploads.pipeline import UploadPipeline
 
@@ -37,8 +36,8 @@ BY = ("shares", "labels")
 NOISE, DRAWS = 0.001, 10
 
 
-def first_round(chosen: list[str]) -> tuple[ExecutionContext, torch.Tensor, list[FirstUpdate]]:
-    """The first round of FedConcat: where clients train, the common model, what every client sends."""
+def first_round(chosen: list[str]) -> tuple[ExecutionContext, torch.Tensor, list[tuple[torch.Tensor, int]]]:
+    """The first round of FedConcat: where clients train, the common model, every client's model and number of steps."""
     experiment = build_experiment(compose(chosen).config)
     simulation = Simulation(experiment)
     network, samples, clients = simulation.network, simulation.samples, simulation.federation.train
@@ -54,10 +53,7 @@ def first_round(chosen: list[str]) -> tuple[ExecutionContext, torch.Tensor, list
         pipeline=UploadPipeline((), network.layout, seed),
     )
     task = CohortJob(torch.arange(len(clients)), 0, {MODEL: state.server.model}, NO_STATE)
-    sent = [
-        FirstUpdate(result.model.clone(), result.trained.steps, local.rate(0))
-        for result in InProcess(work).client_results(task)
-    ]
+    sent = [(result.model.clone(), result.trained.steps) for result in InProcess(work).client_results(task)]
     return work, state.server.model, sent
 
 
@@ -112,7 +108,7 @@ def main() -> None:
         for name, changes in {"random_inputs": {"inputs": arguments.inputs}, "bias_movement": {}}.items():
             for by in BY:
                 clustering = option("strategy/clustering", name, by=by, **changes)
-                estimates = torch.stack([clustering.estimate(work, initial, each) for each in sent])
+                estimates = torch.stack([clustering.estimate(work, initial, *each) for each in sent])
                 record(seed, f"{name} by {by}", agreement(clustering.infer(work, estimates), truth[by]))
             exact = (clustering.labels(estimates) == reports.labels(shares)).all(1)
             record(seed, f"{name}, clients with exact labels", exact.double().mean().item())

@@ -58,21 +58,6 @@ class Assignment:
     forward_passes: torch.Tensor | None = None
 
 
-@dataclass(frozen=True)
-class FirstUpdate:
-    """A client's upload after its first local training.
-
-    Attributes:
-        model: the uploaded model, ``[P]``.
-        steps: number of SGD steps.
-        rate: η, the learning rate of that round.
-    """
-
-    model: torch.Tensor
-    steps: int
-    rate: float
-
-
 @config_class
 class Clustering:
     """A single model for all clients; the options with several models extend this class.
@@ -131,13 +116,16 @@ class Clustering:
         """
         return None
 
-    def estimate(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+    def estimate(
+        self, context: TrainingContext, initial: torch.Tensor, model: torch.Tensor, steps: int
+    ) -> torch.Tensor:
         """The estimate of a client's labels from its first model, float64 ``[classes]``, if :attr:`infers`.
 
         Args:
             context: the clients and their samples.
             initial: the common model that all clients trained, ``[P]``.
-            sent: the client's upload.
+            model: the client's upload, ``[P]``.
+            steps: number of its SGD steps.
         """
         raise NotImplementedError
 

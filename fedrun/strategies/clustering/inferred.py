@@ -11,7 +11,6 @@ from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.clustering.base import FirstUpdate
 from fedrun.strategies.clustering.context import TrainingContext
 from fedrun.strategies.clustering.kmeans import check_number
 from fedrun.strategies.clustering.label_clusters import LabelClusters, evenly
@@ -37,19 +36,25 @@ class Inferred(LabelClusters):
     """
 
     @abstractmethod
-    def distribution(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+    def distribution(
+        self, context: TrainingContext, initial: torch.Tensor, model: torch.Tensor, steps: int
+    ) -> torch.Tensor:
         """v_k, the estimate of a client's label distribution from its model, float64 ``[C]``."""
 
     @abstractmethod
-    def moved(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+    def moved(self, context: TrainingContext, initial: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
         """The change of a client's logits by the training of its head, float64 ``[C]``."""
 
     def before(self, context: TrainingContext) -> torch.Tensor | None:
         check_number(self.clusters, len(context.clients))
         return None
 
-    def estimate(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
-        return (self.moved if self.by == "labels" else self.distribution)(context, initial, sent)
+    def estimate(
+        self, context: TrainingContext, initial: torch.Tensor, model: torch.Tensor, steps: int
+    ) -> torch.Tensor:
+        if self.by == "labels":
+            return self.moved(context, initial, model)
+        return self.distribution(context, initial, model, steps)
 
     def infer(self, context: TrainingContext, estimates: torch.Tensor) -> torch.Tensor:
         if self.by == "labels":
@@ -78,16 +83,18 @@ class RandomInputs(Inferred):
 
     inputs: Annotated[int, Ge(1)]
 
-    def distribution(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+    def distribution(
+        self, context: TrainingContext, initial: torch.Tensor, model: torch.Tensor, steps: int
+    ) -> torch.Tensor:
         network = context.network.network
-        return self._mean(context, sent.model, lambda inputs: torch.softmax(network(inputs), 1))
+        return self._mean(context, model, lambda inputs: torch.softmax(network(inputs), 1))
 
-    def moved(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+    def moved(self, context: TrainingContext, initial: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
         layout = context.network.layout
         after, before = (
-            layout.head_rows(model[layout.head], with_bias=True).double().cpu() for model in (sent.model, initial)
+            layout.head_rows(each[layout.head], with_bias=True).double().cpu() for each in (model, initial)
         )
-        embedding = self._mean(context, sent.model, context.network.network.get_submodule("encoder"))
+        embedding = self._mean(context, model, context.network.network.get_submodule("encoder"))
         known = torch.nn.functional.pad(embedding, (0, after.shape[1] - len(embedding)), value=1.0)  # 1 for the bias
         return (after - before) @ known
 
@@ -132,17 +139,19 @@ class BiasMovement(Inferred):
         bias_of(context.network.vector, context.network.layout)  # rejected before the first round
         return super().before(context)
 
-    def distribution(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+    def distribution(
+        self, context: TrainingContext, initial: torch.Tensor, model: torch.Tensor, steps: int
+    ) -> torch.Tensor:
         layout = context.network.layout
         if self.formula == "softmax_bias":
-            return torch.softmax(bias_of(sent.model, layout), 0)
+            return torch.softmax(bias_of(model, layout), 0)
         # v = (b − b_0) (1 − ρ) / (η steps) + softmax(b_0)
-        rate = sent.rate * sent.steps / (1 - context.local.momentum)
-        return self.moved(context, initial, sent) / rate + torch.softmax(bias_of(initial, layout), 0)
+        rate = context.local.rate(0) * steps / (1 - context.local.momentum)
+        return self.moved(context, initial, model) / rate + torch.softmax(bias_of(initial, layout), 0)
 
-    def moved(self, context: TrainingContext, initial: torch.Tensor, sent: FirstUpdate) -> torch.Tensor:
+    def moved(self, context: TrainingContext, initial: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
         layout = context.network.layout
-        return bias_of(sent.model, layout) - bias_of(initial, layout)
+        return bias_of(model, layout) - bias_of(initial, layout)
 
 
 def bias_of(model: torch.Tensor, layout: Layout) -> torch.Tensor:

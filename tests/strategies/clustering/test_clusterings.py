@@ -16,7 +16,7 @@ from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import LAST, NO_STATE, ClientStates
-from fedrun.strategies.clustering.base import ClusteringRound, FirstUpdate
+from fedrun.strategies.clustering.base import ClusteringRound
 from fedrun.strategies.clustering.fedsoft import importance
 from fedrun.strategies.clustering.label_clusters import evenly
 from fedrun.strategies.vectors import MODEL
@@ -86,7 +86,7 @@ def test_privacy_adds_laplace_noise(make_experiment):
 def test_the_mean_softmax_of_random_inputs(simulation, work):
     (model,) = random_models(simulation, 1)
     clustering = option("strategy/clustering", "random_inputs", inputs=700)
-    found = clustering.distribution(work, model, FirstUpdate(model, 1, 0.1))
+    found = clustering.distribution(work, model, model, 1)
     draw = generator(work.seed, "clusters/inputs")
     noise = torch.cat([torch.rand(500, 1, 4, 4, generator=draw), torch.rand(200, 1, 4, 4, generator=draw)])
     expected = torch.softmax(network_of(simulation, model)(noise), 1).mean(0)
@@ -113,7 +113,7 @@ def test_one_step_moves_the_bias_by_the_labels(make_experiment, formula, expecte
     after, _ = simulation.advance(state)
     assert after.server.model[-2:].tolist() == pytest.approx([0.025, -0.025])
     clustering = option("strategy/clustering", "bias_movement", formula=formula)
-    found = clustering.distribution(work_of(simulation), state.server.model, FirstUpdate(after.server.model, 1, 0.1))
+    found = clustering.distribution(work_of(simulation), state.server.model, after.server.model, 1)
     assert found.tolist() == pytest.approx(expected, abs=1e-4)
 
 
@@ -121,7 +121,7 @@ def test_momentum_is_taken_out_of_the_movement(simulation, work):
     before, after = random_models(simulation, 2)
     clustering = option("strategy/clustering", "bias_movement")
     heavy = replace(work, local=replace(work.local, momentum=0.75))
-    plain, scaled = (clustering.distribution(p, before, FirstUpdate(after, 5, 0.1)) for p in (work, heavy))
+    plain, scaled = (clustering.distribution(p, before, after, 5) for p in (work, heavy))
     start = torch.softmax(before[-3:].double(), 0)
     torch.testing.assert_close(scaled - start, (plain - start) / 4)
 
@@ -164,9 +164,7 @@ def test_clients_of_which_nothing_is_known_are_even():
 def labels_told(clustering, work, before, models):
     """The labels that a clustering finds in clients' first models."""
     clustering = replace(clustering, by="labels")
-    return clustering.labels(
-        torch.stack([clustering.estimate(work, before, FirstUpdate(model, 1, 0.1)) for model in models])
-    )
+    return clustering.labels(torch.stack([clustering.estimate(work, before, model, 1) for model in models]))
 
 
 def test_labels_whose_bias_has_risen(simulation, work):
