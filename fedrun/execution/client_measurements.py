@@ -15,7 +15,6 @@ from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.models.inference import FORWARD_BATCH, evaluate, labelled_embeddings, per_holder
 from fedrun.models.precision import computing
 from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
-from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import address
@@ -93,14 +92,9 @@ def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
 
 def _loss_after_steps(context: ExecutionContext, job: CohortJob, client: int) -> float:
     """F_k after the client has adapted the broadcast model by some steps of SGD."""
-    local, seed = _before_loss(context), address(context.seed, "tuning")
-    train_client(context, SGD(), local, client, job.round, seed, job.received[MODEL], {})
+    seed, steps = address(context.seed, "tuning"), context.client.steps_before_loss
+    train_client(context, SGD(), context.local, steps, client, job.round, seed, job.received[MODEL], {})
     return context.results(context.network.vector, client).mean_loss
-
-
-def _before_loss(context: ExecutionContext) -> LocalTraining:
-    """The settings of local training before clients measure their initial loss."""
-    return replace(context.local, epochs=None, steps=context.client.steps_before_loss)
 
 
 def initial_gradients(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
@@ -115,7 +109,7 @@ def measured_samples(context: ExecutionContext, samples: int) -> tuple[int, int]
     backward, forward only.
     """
     client = context.client
-    adapting = processed(samples, _before_loss(context)) if client.steps_before_loss else 0
+    adapting = processed(samples, context.local.batch_size, client.steps_before_loss)
     backward = adapting + samples * ("initial_gradient" in client.wants)
     return backward, samples * len(client.wants & {"initial_loss", "training_embeddings"})
 

@@ -18,6 +18,7 @@ def train_client(
     context: ExecutionContext,
     strategy: ClientStrategy,
     local: LocalTraining,
+    batch_count: int,
     client: int,
     round: int,
     seed: int,
@@ -31,6 +32,7 @@ def train_client(
         context: the network, the samples and the clients.
         strategy: the client strategy, whose hooks change plain SGD.
         local: hyper-parameters.
+        batch_count: number of batches.
         client: its number.
         round: t, for the learning rate and the random choices.
         seed: seed of the random choices.
@@ -45,8 +47,22 @@ def train_client(
     augment = None if samples.augmentation is None else samples.augmentation.drawn(seed, round, client)
     rate, indices = local.rate(round), context.clients[client]
     if context.noised_steps is None:
-        return train(network, strategy, local, samples, indices, rate, constants, order, optimizer, augment)
+        return train(
+            network, strategy, local, batch_count, samples, indices, rate, constants, order, optimizer, augment
+        )
     noise, noised = generator(seed, "sample noise", round, client), context.noised_steps
     return train_noised(
-        network, strategy, local, noised, samples, indices, rate, constants, order, noise, optimizer, augment
+        network,
+        strategy,
+        local,
+        batch_count,
+        noised,
+        samples,
+        indices,
+        rate,
+        constants,
+        order,
+        noise,
+        optimizer,
+        augment,
     )

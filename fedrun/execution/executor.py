@@ -16,7 +16,6 @@ from fedrun.strategies.client import state_names
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.contract import check_finished, check_vector
-from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
@@ -35,7 +34,6 @@ class Executor(ABC):
         self._batches_per_step = len(context.client.passes)
         sizes = clients.sizes.double()[:, None]
         self.usual_steps = steps_of(clients.sizes, local, self._batches_per_step)
-        self._usual_steps = self.usual_steps.numpy()  # the same memory, quicker to index
         self._samples = sizes.float().to(device)  # [N, 1], as is the next
         self._relative_sizes = (sizes / sizes.mean()).float().to(device)
         self._mean_steps = int(steps_of(sizes.mean().ceil().long(), local, self._batches_per_step))
@@ -59,12 +57,9 @@ class Executor(ABC):
         """The local steps of each of the job's cohort, int64 ``[C]``."""
         return self.usual_steps[job.cohort] if job.steps is None else job.steps
 
-    def local(self, steps: int, client: int) -> LocalTraining:
-        """The settings of local training of a client with this number of steps."""
-        local = self.context.local
-        if self._batches_per_step == 1 and steps == self._usual_steps[client]:
-            return local
-        return replace(local, epochs=None, steps=steps * self._batches_per_step)
+    def batch_count(self, steps: int) -> int:
+        """The number of batches that some steps use."""
+        return steps * self._batches_per_step
 
     def infos(self, job: CohortJob) -> ClientInfo:
         """The information about the cohort's clients, stacked: ``[C, ...]`` each."""
@@ -109,7 +104,8 @@ class Executor(ABC):
         by_size: dict[int, tuple[int, int]] = {}
         for number, size in enumerate(sizes.tolist()):
             if size not in by_size:
-                trained = processed(size, self.local(int(self.usual_steps[number]), number), client.passes)
+                batch_count = self.batch_count(int(self.usual_steps[number]))
+                trained = processed(size, context.local.batch_size, batch_count, client.passes)
                 # in the first epoch there are no earlier embeddings to compare with
                 compared = trained - min(size, trained) if "earlier_embeddings" in client.wants else trained
                 extra, forward = measured_samples(context, size)

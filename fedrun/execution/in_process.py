@@ -38,9 +38,17 @@ class InProcess(Executor):
         constants = context.client.constants(received, state, info)
         start = self.start(received, state, constants, info)
         optimizer = state[OPTIMIZER].clone() if OPTIMIZER in state else None
-        local = self.local(steps, client)
         trained = train_client(
-            context, context.client, local, client, job.round, context.seed, start, constants, optimizer
+            context,
+            context.client,
+            context.local,
+            self.batch_count(steps),
+            client,
+            job.round,
+            context.seed,
+            start,
+            constants,
+            optimizer,
         )
         if measure is not None:
             trained = replace(trained, measured=measure.processed)

@@ -204,26 +204,20 @@ class Vectorized(Executor):
         """
         context = self.context
         sizes, offsets = context.clients.sizes[clients].tolist(), context.clients.offsets[clients]
-        settings = [self.local(count, client) for client, count in zip(clients, steps, strict=True)]
-        full = [
-            size if local.batch_size is None else local.batch_size for size, local in zip(sizes, settings, strict=True)
-        ]
-        width = max(map(min, sizes, full))
-        per_epoch = [-(-size // batch) for size, batch in zip(sizes, full, strict=True)]
-        longest = max(
-            local.steps or (local.epochs or 0) * many for local, many in zip(settings, per_epoch, strict=True)
-        )
+        batch_counts, batch_size = [self.batch_count(count) for count in steps], context.local.batch_size
+        width, longest = min(max(sizes), batch_size or max(sizes)), max(batch_counts)
         places = torch.full((len(clients), longest * width), -1)  # among the client's samples
         augmented = context.samples.augmentation is not None
         uniforms = torch.zeros(*places.shape, UNIFORMS) if augmented else None
-        for k, (client, local) in enumerate(zip(clients, settings, strict=True)):
+        for k, client in enumerate(clients):
             draw = draws(context.seed, round, client) if augmented else None
             order = generator(context.seed, "batches", round, client)
-            for epoch, visits in enumerate(epochs(sizes[k], local, order, shuffles(context.client))):
-                first = epoch * per_epoch[k] * width  # all batches but an epoch's last one are full
+            first, per_epoch = 0, -(-sizes[k] // width)
+            for visits in epochs(sizes[k], batch_size, batch_counts[k], order, shuffles(context.client)):
                 places[k, first : first + len(visits)] = visits
                 if draw is not None and uniforms is not None:
                     uniforms[k, first : first + len(visits)] = draw(len(visits))
+                first += per_epoch * width  # all batches but an epoch's last one are full
         shape = (len(clients), longest, width)
         counts = (places >= 0).view(shape).sum(2)
         batches = context.clients.samples[offsets[:, None] + places.clamp_min_(0)].view(shape)

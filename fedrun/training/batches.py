@@ -14,26 +14,23 @@ BLOCK = 2**18
 
 
 def epochs(
-    samples: int, local: LocalTraining, generator: torch.Generator, shuffled: bool = True
+    samples: int, batch_size: int | None, batch_count: int, generator: torch.Generator, shuffled: bool = True
 ) -> Iterator[torch.Tensor]:
-    """The order in which a client visits its samples: one permutation (int64 ``[n_k]``) per started epoch.
+    """The order in which a client visits its samples: one permutation (int64 ``[n_k]``) per started epoch. The last
+    epoch is cut after the last sample needed.
 
-    Under ``local.steps`` the last epoch is cut after the last sample needed.
+    Args:
+        samples: n_k.
+        batch_size: B; None: all samples are one batch.
+        batch_count: number of batches.
+        generator: draws the permutations.
+        shuffled: false: the samples are visited in their order.
     """
-
-    def order() -> torch.Tensor:
-        return torch.randperm(samples, generator=generator) if shuffled else torch.arange(samples)
-
-    if local.epochs is not None:
-        for _ in range(local.epochs):
-            yield order()
-        return
-    assert local.steps is not None
-    batch = min(samples, local.batch_size or samples)
-    left = local.steps
-    while left > 0:
-        yield order()[: left * batch]
-        left -= -(-samples // batch)
+    batch = min(samples, batch_size or samples)
+    while batch_count > 0:
+        order = torch.randperm(samples, generator=generator) if shuffled else torch.arange(samples)
+        yield order[: batch_count * batch]
+        batch_count -= -(-samples // batch)
 
 
 def steps_of(samples: torch.Tensor, local: LocalTraining, batches_per_step: int = 1) -> torch.Tensor:
@@ -48,20 +45,22 @@ def steps_of(samples: torch.Tensor, local: LocalTraining, batches_per_step: int 
     return -(-local.epochs * batches // batches_per_step)
 
 
-def processed(samples: int, local: LocalTraining, passes: tuple[int, ...] = (1,)) -> int:
+def processed(samples: int, batch_size: int | None, batch_count: int, passes: tuple[int, ...] = (1,)) -> int:
     """The number of samples that a client processes in its local training, forward and backward.
 
     Args:
         samples: n_k.
-        local: settings of local training, with the client's own number of epochs or steps.
+        batch_size: B; None: all samples are one batch.
+        batch_count: number of batches.
         passes: how often each batch of a step is processed (see :attr:`ClientStrategy.passes`).
     """
-    batch = min(samples, local.batch_size or samples)
+    batch = min(samples, batch_size or samples)
     per_epoch = -(-samples // batch)
-    count = local.epochs * per_epoch if local.epochs is not None else local.steps or 0
     missing = per_epoch * batch - samples  # in the last batch of every epoch
-    per_step, whole = len(passes), count // len(passes) * sum(passes) + sum(passes[: count % len(passes)])
-    return batch * whole - missing * sum(passes[last % per_step] for last in range(per_epoch - 1, count, per_epoch))
+    per_step = len(passes)
+    whole = batch_count // per_step * sum(passes) + sum(passes[: batch_count % per_step])
+    lasts = range(per_epoch - 1, batch_count, per_epoch)
+    return batch * whole - missing * sum(passes[last % per_step] for last in lasts)
 
 
 def batches(

@@ -33,6 +33,7 @@ def train_noised(
     network: FlatNetwork,
     strategy: ClientStrategy,
     local: LocalTraining,
+    step_count: int,
     noised: NoisedSteps,
     samples: Samples,
     indices: torch.Tensor,
@@ -50,7 +51,8 @@ def train_noised(
     Args:
         network: holds the model to start from; afterwards the trained model.
         strategy: the client strategy, whose loss and correction are used.
-        local: hyper-parameters, with the number of steps.
+        local: hyper-parameters.
+        step_count: number of steps.
         noised: C, z and q_s.
         samples: the dataset.
         indices: the client's sample numbers, int64 ``[n_k]``.
@@ -61,7 +63,6 @@ def train_noised(
         optimizer: its state ``[S]`` to begin with, updated in place; None: a new state.
         augment: changes the compact inputs ``[B, ...]`` of one step after another; None: no augmentation.
     """
-    assert local.steps is not None
     network.network.train()
     weights = network.vector[: network.layout.trainable]
     state = fresh_state(weights, local) if optimizer is None else optimizer
@@ -92,7 +93,7 @@ def train_noised(
         weights.copy_(current)
         return gradient
 
-    for step in range(local.steps):
+    for step in range(step_count):
         if directs:
             gradient = strategy.direction(gradient_at, weights, constants)
             check_vector(strategy, "direction", gradient, len(weights))
@@ -103,12 +104,12 @@ def train_noised(
         optimizer_step(weights, gradient, state, rate, local, correction, frozen)
         if local.repair_nonfinite:
             repair(weights)
-    if computed != local.steps:
+    if computed != step_count:
         raise InputError(
-            f"{type(strategy).__name__}.direction: uses {computed} gradients in {local.steps} steps; allowed with "
+            f"{type(strategy).__name__}.direction: uses {computed} gradients in {step_count} steps; allowed with "
             "privacy=sample_level: one gradient per step"
         )
-    return Trained(local.steps, gradients.processed, gradients.losses, gradients.scores, gradients.weights)
+    return Trained(step_count, gradients.processed, gradients.losses, gradients.scores, gradients.weights)
 
 
 class SampleGradients:

@@ -29,6 +29,7 @@ def train(
     network: FlatNetwork,
     strategy: ClientStrategy,
     local: LocalTraining,
+    batch_count: int,
     samples: Samples,
     indices: torch.Tensor,
     rate: float,
@@ -43,6 +44,7 @@ def train(
         network: holds the model to start from; afterwards the trained model.
         strategy: the client strategy, whose hooks change plain SGD.
         local: hyper-parameters.
+        batch_count: number of batches.
         samples: the dataset.
         indices: the client's sample numbers, int64 ``[n_k]``.
         rate: η_t.
@@ -54,9 +56,10 @@ def train(
     trainable = network.vector[: network.layout.trainable]
     state = fresh_state(trainable, local) if optimizer is None else optimizer
     batch = len(indices) if local.batch_size is None else local.batch_size
+    orders = epochs(len(indices), local.batch_size, batch_count, generator, shuffles(strategy))
     with _steps(network, strategy, local, rate, constants, samples, state) as steps:
         made = 0
-        for epoch, order in enumerate(epochs(len(indices), local, generator, shuffles(strategy))):
+        for epoch, order in enumerate(orders):
             mask = strategy.frozen(network.layout, epoch)
             frozen = None if mask is None else mask.to(trainable.device)
             inputs, labels = samples.gather(indices[order])

@@ -106,7 +106,7 @@ def main() -> None:
     client, local = option("strategy/client", "sgd"), plain_sgd(0.01, 64)
 
     def training() -> object:
-        return train(network, client, local, samples, everything, local.lr, {}, torch.Generator())
+        return train(network, client, local, -(-SAMPLES // 64), samples, everything, local.lr, {}, torch.Generator())
 
     found = {}
     for precision in get_args(Precision):

@@ -43,7 +43,9 @@ def main() -> None:
 
     def a_round() -> None:
         for own in torch.arange(CLIENTS * SAMPLES).split(SAMPLES):
-            train(network, client, local, samples, own, local.lr, {}, torch.Generator().manual_seed(0))
+            train(
+                network, client, local, -(-SAMPLES // 64), samples, own, local.lr, {}, torch.Generator().manual_seed(0)
+            )
         evaluate(network, samples, torch.arange(CLIENTS * SAMPLES, len(dataset.targets)), BATCH)
 
     def kept() -> None:

@@ -22,9 +22,7 @@ from fedrun.system.errors import InputError
 from fedrun.training.noised_steps import SampleGradients, train_noised, without_sample_gradients
 from fedrun.uploads.privacy.base import NoisedSteps
 
-LOCAL = replace(
-    build_experiment(compose(["~hparams", "local.lr=0.1", "local.batch_size=4"])).local, epochs=None, steps=6
-)
+LOCAL, STEPS = build_experiment(compose(["~hparams", "local.lr=0.1", "local.batch_size=4"])).local, 6
 SGD, FEDPROX = option("strategy/client", "sgd"), option("strategy/client", "fedprox", mu=0.5)
 RATE = 0.3
 
@@ -83,7 +81,7 @@ def naive_steps(network, samples, indices, noised, momentum, mu):
     parameters = list(network.parameters())
     start = torch.cat([parameter.detach().flatten() for parameter in parameters])
     velocity = torch.zeros_like(start)
-    for _ in range(LOCAL.steps):
+    for _ in range(STEPS):
         uniform = torch.rand(len(indices), generator=draw, dtype=torch.float64)
         chosen = [index for index, u in zip(indices.tolist(), uniform, strict=True) if u < noised.probability]
         total = torch.zeros_like(start)
@@ -111,13 +109,13 @@ def test_a_loop_over_samples_does_the_same(build, strategy, mu):
     naive, flat, noised = copy.deepcopy(network), FlatNetwork(network), NoisedSteps(0.4, 0.7, 0.3)
     constants = {"anchor": flat.vector.clone()} if strategy is FEDPROX else {}
     trained = train_noised(
-        flat, strategy, replace(LOCAL, momentum=0.9), noised, samples, indices, RATE, constants, *generators()
+        flat, strategy, replace(LOCAL, momentum=0.9), STEPS, noised, samples, indices, RATE, constants, *generators()
     )
     naive_steps(naive, samples, indices, noised, 0.9, mu)
     for name, tensor in naive.named_parameters():
         torch.testing.assert_close(flat.network.get_parameter(name).detach(), tensor.detach(), rtol=1e-4, atol=1e-6)
-    assert trained.steps == LOCAL.steps
-    assert 0 < trained.processed < LOCAL.steps * len(indices)
+    assert trained.steps == STEPS
+    assert 0 < trained.processed < STEPS * len(indices)
 
 
 def test_one_more_sample_moves_a_sum_by_at_most_the_clip():
@@ -140,9 +138,7 @@ def test_steps_without_samples_are_noise():
         few_samples(),
     )
     start, noised = flat.vector.clone(), NoisedSteps(2.0, 1.5, 1e-9)
-    trained = train_noised(
-        flat, SGD, replace(LOCAL, steps=1), noised, samples, torch.arange(20), RATE, {}, *generators()
-    )
+    trained = train_noised(flat, SGD, LOCAL, 1, noised, samples, torch.arange(20), RATE, {}, *generators())
     deviation = float((flat.vector - start).std()) / (RATE * 1.5 * 2.0 / (1e-9 * 20))
     assert deviation == pytest.approx(1.0, abs=4 / (2 * flat.layout.trainable) ** 0.5)
     assert (trained.processed, float(trained.loss_sum)) == (0, 0.0)
@@ -152,9 +148,11 @@ def test_without_noise_and_clipping_it_is_gradient_descent():
     torch.manual_seed(0)
     network, samples = perceptron(), few_samples()
     flat, ordinary = FlatNetwork(copy.deepcopy(network)), copy.deepcopy(network)
-    train_noised(flat, SGD, LOCAL, NoisedSteps(1e6, 0.0, 1.0), samples, torch.arange(20), RATE, {}, *generators())
+    train_noised(
+        flat, SGD, LOCAL, STEPS, NoisedSteps(1e6, 0.0, 1.0), samples, torch.arange(20), RATE, {}, *generators()
+    )
     optimizer = torch.optim.SGD(ordinary.parameters(), lr=RATE)
-    for _ in range(LOCAL.steps):
+    for _ in range(STEPS):
         optimizer.zero_grad()
         nn.functional.cross_entropy(ordinary(samples.inputs[:20].float() / 255), samples.targets[:20]).backward()
         optimizer.step()
@@ -212,7 +210,7 @@ def test_epochs_of_steps():
     for share, epochs in ((0.9, [0, 1]), (1.0, [0, 1, 2]), (0.3, [0, 0, 0, 1, 1, 1, 1]), (0.5, [0, 0, 1, 1])):
         watching = Watching([])
         train_noised(
-            FlatNetwork(perceptron()), watching, replace(LOCAL, steps=len(epochs)), NoisedSteps(1.0, 1.0, share),
+            FlatNetwork(perceptron()), watching, LOCAL, len(epochs), NoisedSteps(1.0, 1.0, share),
             few_samples(), torch.arange(20), RATE, {}, *generators(),
         )  # fmt: skip
         assert watching.seen == epochs
@@ -232,7 +230,7 @@ def test_a_direction_uses_one_noised_gradient():
 
     trained = [FlatNetwork(copy.deepcopy(network)) for _ in range(2)]
     for flat, strategy, rate in zip(trained, (Halved(1), SGD), (2 * RATE, RATE), strict=True):
-        train_noised(flat, strategy, LOCAL, noised, samples, torch.arange(20), rate, {}, *generators())
+        train_noised(flat, strategy, LOCAL, STEPS, noised, samples, torch.arange(20), rate, {}, *generators())
     torch.testing.assert_close(trained[0].vector, trained[1].vector)
     with pytest.raises(InputError, match=r"^Halved.direction: uses 12 gradients in 6 steps; allowed .*: one gradient"):
-        train_noised(trained[0], Halved(2), LOCAL, noised, samples, torch.arange(20), RATE, {}, *generators())
+        train_noised(trained[0], Halved(2), LOCAL, STEPS, noised, samples, torch.arange(20), RATE, {}, *generators())
