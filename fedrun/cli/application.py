@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fedrun.cli.entrypoint import OneLineParser, reject
 from fedrun.cli.single_run import FAILED, composition_failed, failed, single_run
-from fedrun.config.overrides import reject_contradiction, reject_folders_of_hydra, with_implied
+from fedrun.config.overrides import (
+    reject_contradiction,
+    reject_folders_of_hydra,
+    reject_settings_of_sweeps,
+    with_implied,
+)
 from fedrun.execution.ranks import SINGLE_PROCESS, launched
 from fedrun.system.closed_output import ignore_closed_output
 from fedrun.system.errors import Defect, InputError, defects, show_defect
@@ -167,6 +172,7 @@ def _guarded(arguments: Sequence[str]) -> int:
 
         has_options = any(argument.startswith("-") for argument in arguments)
         if not has_options and (composed := compose_plainly(arguments, single_run=True)) is not None:
+            reject_settings_of_sweeps(arguments)
             single_run(composed)
             return 0
         import hydra
@@ -225,6 +231,7 @@ def _composed(config: DictConfig) -> Composed:
     from fedrun.config.composed import Composed
 
     composed = Composed.of(config, HydraConfig.get())
+    reject_settings_of_sweeps(HydraConfig.get().overrides.hydra)
     if (scale := composed.config["scale"]) != "full":
         raise InputError(f"scale={scale}: allowed in sweeps, such as those of experiments, and not in a single run")
     return composed

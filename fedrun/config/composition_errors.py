@@ -165,19 +165,34 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
             return f"is not part of the chosen {group.rpartition('/')[0]}; allowed with {having}"
         return f"cannot be chosen here; allowed: {', '.join(names)}"
     parents = key.replace("/", ".").split(".")[:-1]
-    config = _composed([argument for argument in arguments if options(argument.partition("=")[0], folder)], folder)
+    choices_of_options = [argument for argument in arguments if options(argument.partition("=")[0], folder)]
+    # of a sweep over options the first; the others may have the key
+    several = [re.sub(r"^([^=]+=[\w.-]+),.*", r"\1", choice) for choice in choices_of_options]
+    config = _composed(several, folder)
     node = value_at(config, ".".join(parents)) if parents else config
     if choices := choices_with(key, [place for place in (folder, conf_dir()) if place]):
         having = "" if isinstance(node, dict) else _having_part("/".join(parents), folder)
-        return f"is not a key of the chosen option; allowed with {having}{' and ' if having else ''}{choices}"
+        known = _keys_of(node)
+        of_chosen = f", which has {known}" if isinstance(node, dict) and parents else ""
+        allowed = f"allowed with {having}{' and ' if having else ''}{choices}"
+        grids = "'hydra.sweeper.grids=[{GROUP:A},{GROUP:B,KEY:VALUE}]'"
+        in_sweep = "" if several == choices_of_options else f"; a sweep gives each option its own keys as {grids}"
+        return f"is not a key of the chosen option{of_chosen}; {allowed}{in_sweep}"
     suggestion = did_you_mean(key, [*dotted(config), *groups([conf_dir()])])
     if not isinstance(node, dict):
         return f"unknown key; fedrun --cfg job shows all keys{suggestion}"
     where = f" below {'.'.join(parents)}" if parents else ""
-    allowed = ", ".join(name for name in node if name != "_target_") or "nothing"
+    allowed = _keys_of(node)
+    if suggestion.removeprefix("; did you mean ") == f"{'.'.join(parents)}?":  # the key above is no suggestion
+        suggestion = ""
     if suggestion and len(allowed) > READABLE:
         return f"unknown key{suggestion} fedrun --cfg job shows all keys"
     return f"unknown key; allowed{where}: {allowed}{suggestion}"
+
+
+def _keys_of(node: Any) -> str:
+    """The keys of a node in words."""
+    return ", ".join(name for name in node or () if name != "_target_") or "no keys"
 
 
 def _having_part(group: str, folder: Path | None) -> str:

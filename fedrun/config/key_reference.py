@@ -68,10 +68,9 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
     """
     folders = [folder for folder in (config_dir, conf_dir()) if folder]
     if (group := key.replace(".", "/")) in (*groups(folders), *HYDRA_GROUPS):
-        files, listing, comments = files_in(group, folders), listed_file(group), listed(group)
-        width = max(map(len, files), default=0)
-        heads = {name: comments[name] if path == listing else _head(path) for name, path in sorted(files.items())}
-        return "\n".join([f"{group}=OPTION", *(f"  {name:<{width}}  {head}" for name, head in heads.items())])
+        return _options(group, group, folders)
+    if (package := key_entries(folders)[1].get(key)) is not None:  # a place for an option of another group
+        return _options(group := package.replace(".", "/"), f"{group}@{key}", folders)
     matching, keys_below = _found(key, folders)
     if keys_below:
         return "\n".join([f"{key}: has keys of its own", *(f"  {name}" for name in dict.fromkeys(keys_below))])
@@ -81,6 +80,14 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
     if all(entry.choice for entry in matching) and (users := _users(key, folders)):
         lines.append(f"  used by  {users}")
     return "\n".join(lines)
+
+
+def _options(group: str, choice: str, folders: Sequence[Path]) -> str:
+    """The options of a group with the first comment of their files, below what chooses one."""
+    files, listing, comments = files_in(group, folders), listed_file(group), listed(group)
+    width = max(map(len, files), default=0)
+    heads = {name: comments[name] if path == listing else _head(path) for name, path in sorted(files.items())}
+    return "\n".join([f"{choice}=OPTION", *(f"  {name:<{width}}  {head}" for name, head in heads.items())])
 
 
 def _found(key: str, folders: Sequence[Path]) -> tuple[list[KeyEntry], list[str]]:

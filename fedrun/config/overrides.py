@@ -117,3 +117,18 @@ def reject_folders_of_hydra(arguments: Sequence[str]) -> None:
     for argument in arguments:
         if argument.lstrip("+").partition("=")[0] in HYDRAS_FOLDERS:
             raise InputError(f"{in_message(argument)}: a run has its own folder; allowed: output_dir=FOLDER, name=NAME")
+
+
+OF_SWEEPS = ("hydra.sweeper", "hydra.launcher", "hydra/sweeper", "hydra/launcher")
+"""The beginnings of keys and groups that a single run does not read."""
+
+
+def reject_settings_of_sweeps(arguments: Iterable[str]) -> None:
+    """Reject arguments of a single run that only a sweep reads.
+
+    Raises:
+        InputError: there is such an argument.
+    """
+    for argument in arguments:
+        if argument.lstrip("+~").startswith(OF_SWEEPS):
+            raise InputError(f"{in_message(argument)}: is for sweeps; allowed: with -m, or in an experiment's sweep")

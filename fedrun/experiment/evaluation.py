@@ -97,6 +97,9 @@ class Evaluation:
             tests: whether clients have test samples of their own.
         """
         model = self._reported_model(client)
+        if model == "own" and is_personal(client) and not tests:
+            share = "population.test_share=0.3"
+            return f"own models are tested on the pooled samples of all clients; {share} tests them on the clients' own"
         if model == "own" or (model == "global" and not is_personal(client)) or not trains_global_model(client):
             return ""
         keys = [] if tests else ["population.test_share=0.3"]

@@ -83,5 +83,6 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        """One short line, such as ``turbosvm · femnist · seed 0``."""
-        return f"{self.strategy} · {self.dataset} · seed {self.seed}"
+        """One short line, such as ``turbosvm · femnist · seed 0``; combined ones ``fedavg, client=fedprox``."""
+        sides = (override.removeprefix("strategy/") for override in self.overrides if override.startswith("strategy/"))
+        return f"{', '.join([self.strategy, *sides])} · {self.dataset} · seed {self.seed}"

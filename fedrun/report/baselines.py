@@ -34,7 +34,8 @@ class Baselines:
         Raises:
             InputError: there is none, or several have the same condition.
         """
-        matches = tuple(setting for setting in settings if setting.name == name)
+        by_key = name.replace("/", ".")  # a sweep's table names an option as it is chosen: strategy/client=sgd
+        matches = tuple(setting for setting in settings if setting.name in (name, by_key))
         matches = matches or tuple(setting for setting in settings if setting.strategy == name)
         found = cls(matches[0].name if len(matches) == 1 else name, matches)
         if not matches or not found.distinct:

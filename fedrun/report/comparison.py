@@ -95,15 +95,13 @@ def outcomes(settings: Sequence[Setting], reported: Sequence[Quantity], kinds: S
     """A table of the settings for each kind of quantity; none for a kind without quantities."""
     adaptive = any(run.adaptive for setting in settings for run in setting.complete)
     tables = []
-    tested = tested_models(
-        {setting.name: [run.summary for run in setting.complete if run.summary] for setting in settings}
-    )
+    tested = _tested(settings)
     ends = sorted({run.last_round for setting in settings for run in setting.complete})
     for kind in kinds:
         title, note = OUTCOMES[kind]
         note += f" The runs ended in rounds {ends[0]} to {ends[-1]}." if kind == "final" and len(ends) > 1 else ""
         note += f" {ADAPTIVE[kind]}" if adaptive and kind in ADAPTIVE else ""
-        note += "".join(f" {line}" for line in tested if kind == "final")
+        note += "".join(f" {line}" for line in tested if kind in ("final", "best"))
         tables += _table(title, settings, [quantity for quantity in reported if quantity.kind == kind], note)
     return tables
 
@@ -198,8 +196,16 @@ def significance(
         notes.append(f"Not compared, because no baseline has the same {baselines.required}: {', '.join(not_compared)}.")
     if other := [setting.name for setting, baseline in pairs if _on_other_data(setting, baseline)]:
         notes.append(f"The data of these have another fingerprint than the baseline's: {', '.join(other)}.")
+    notes += _tested(settings)
     header = ("setting", *(quantity.heading for quantity in columns))
     return Table(f"Difference from {baselines.name}", header, rows, notes=tuple(notes))
+
+
+def _tested(settings: Sequence[Setting]) -> list[str]:
+    """The remark where settings are not tested alike."""
+    return tested_models(
+        {setting.name: [run.summary for run in setting.complete if run.summary] for setting in settings}
+    )
 
 
 def _on_other_data(setting: Setting, baseline: Setting) -> bool:

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fedrun.data.datasets.base import Dataset, DatasetConfig
+    from fedrun.data.federation import Federation
+    from fedrun.experiment.experiment import Experiment
     from fedrun.runs.client_models import ClientModels
+
+OTHER_DATA = "{}: was run on other data (the dataset's content has changed since)"
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +108,23 @@ class LoadedRun:
         """
         dataset = self.dataset_config.load()
         if self.run.data not in (None, dataset.fingerprint):
-            raise InputError(f"{self.folder}: was run on other data (the dataset's content has changed since)")
+            raise InputError(OTHER_DATA.format(self.folder))
         return dataset
+
+    @cached_property
+    def federation(self) -> Federation:
+        """The clients and their samples: ``federation.train[3]`` and ``federation.client_test[3]`` are the numbers of
+        the fourth client's samples in ``dataset.inputs``. It is built again from the configuration.
+
+        Raises:
+            InputError: the data cannot be loaded, or they are not those of the run.
+        """
+        from fedrun.simulation.prepare import prepare_federation
+
+        federation = prepare_federation(self._experiment)
+        if self.run.data not in (None, federation.dataset.fingerprint):
+            raise InputError(OTHER_DATA.format(self.folder))
+        return federation
 
     def network(self, number: int | None = None) -> torch.nn.Sequential:
         """The trained network in evaluation mode, from encoded samples to logits ``[batch, classes]``.
@@ -206,14 +225,19 @@ class LoadedRun:
         Raises:
             InputError: see :meth:`client_network`.
         """
-        from fedrun.experiment.experiment import Experiment, build_experiment
         from fedrun.runs.client_models import ClientModels
 
         self._result(CHECKPOINT)
+        return ClientModels(self._experiment, self.federation, self.folder, self.summary or {})
+
+    @cached_property
+    def _experiment(self) -> Experiment:
+        """The run's experiment."""
+        from fedrun.experiment.experiment import Experiment, build_experiment
+
         dataset = self.dataset_config
         config = completed({key: current(node, key) for key, node in self.config.items()}, Experiment)
-        experiment = build_experiment(config, None if self.own_dataset is None else dataset)
-        return ClientModels(experiment, self.folder, self.summary or {})
+        return build_experiment(config, None if self.own_dataset is None else dataset)
 
     def _part(self, path: str) -> Any:
         """The object of a node of the configuration, such as ``strategy.client``."""

@@ -20,7 +20,8 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
     The keys are ``folder``, ``name``, ``dataset``, ``strategy``, ``seed``, ``complete``; every configuration key whose
     value differs between the runs (an option under its group: ``strategy.server``); ``round`` (the last evaluated one)
     with all its metrics; ``best/KEY`` and ``best_round/KEY``; ``rounds_to/TARGET``; with a clock
-    ``virtual_seconds_to/TARGET``; ``seconds``. Numbers are as measured: shares up to 1. A missing value is None.
+    ``virtual_seconds_to/TARGET``; ``seconds``; ``commit`` (fedrun's). Numbers are as measured: shares up to 1. A value
+    that is missing is None.
     """
     contents = [leaves(run.config) for run in runs]
     differing = varying(contents)
@@ -34,7 +35,9 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
             "complete": run.complete,
             **{short: plain(named(key, content.get(key))) for short, key in by_short_key(differing, content).items()},
             **run.rows[-1],
-            **({} if run.summary is None else {**beyond_rows(run.summary), "seconds": run.summary["seconds"]}),
+            **({} if run.summary is None else beyond_rows(run.summary)),
+            "seconds": None if run.summary is None else run.summary["seconds"],
+            "commit": None if run.summary is None else run.summary["versions"].get("commit"),
         }
         for run, content in zip(runs, contents, strict=True)
     ]

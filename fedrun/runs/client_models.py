@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fedrun.config.build import option
+from fedrun.data.federation import Federation
 from fedrun.experiment.experiment import Experiment
 from fedrun.models.adapters import merged
 from fedrun.runs import checkpoint as checkpoints
@@ -26,6 +27,7 @@ class ClientModels:
 
     Args:
         experiment: the run's experiment.
+        federation: its clients and their samples.
         folder: the run's folder.
         summary: the run's summary.
 
@@ -33,7 +35,9 @@ class ClientModels:
         InputError: all clients use one model, the data cannot be loaded, or the checkpoint cannot be read.
     """
 
-    def __init__(self, experiment: Experiment, folder: Path, summary: Mapping[str, Any]) -> None:
+    def __init__(
+        self, experiment: Experiment, federation: Federation, folder: Path, summary: Mapping[str, Any]
+    ) -> None:
         strategy = experiment.strategy
         concatenated = bool(strategy.afterwards().last_rounds(experiment.rounds))
         if concatenated or not (is_personal(strategy.client) or strategy.clusters().several):
@@ -42,7 +46,9 @@ class ClientModels:
             raise InputError(f"{folder}: was run by another version of fedrun, in which a key had another meaning")
         # on the CPU, wherever the run was computed; no state is moved to the file of client states
         hardware = replace(option("hardware", "cpu"), executor="in_process", client_memory_gb=1e6)
-        self._simulation = Simulation(replace(experiment, hardware=hardware), memory_file=folder / CLIENT_STATES)
+        self._simulation = Simulation(
+            replace(experiment, hardware=hardware), memory_file=folder / CLIENT_STATES, federation=federation
+        )
         self._path = folder / CHECKPOINT
         identity = Identity(
             summary["config_hash"],
@@ -54,8 +60,8 @@ class ClientModels:
         )
         initial, store = self._simulation.initial(), self._simulation.store
         self._state = checkpoints.load(self._path, identity, initial, store).state
-        train = self._simulation.federation.train
-        self._numbers = {train.name(number): number for number in range(len(train))}
+        names = map(federation.train.name, range(len(federation.train)))
+        self._numbers = {name: number for number, name in enumerate(names)}
 
     def network(self, client: str) -> torch.nn.Sequential:
         """The network by which a client is evaluated, in evaluation mode.

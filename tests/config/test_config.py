@@ -662,6 +662,15 @@ REFUSED = [
     ("help", f"help: {FORM}; fedrun --help shows the groups and their options"),
     ("turbosvm", f"turbosvm: {FORM}; did you mean strategy=turbosvm?"),
     ("strategy:fedavg", f"strategy:fedavg: {FORM}; did you mean strategy=fedavg?"),
+    (
+        "strategy.client.nu=1",
+        "strategy.client.nu: unknown key; allowed below strategy.client: no keys",
+    ),
+    (
+        "partition.alpha=0.1",
+        "partition.alpha: is not a key of the chosen option, which has clients, beta, min_samples, seed; allowed with "
+        "partition=dirichlet_feddc, dirichlet_hsu",
+    ),
     ("data_dir=/x/seed=0", f"data_dir=/x/seed=0: {FORM}; did you mean 'data_dir=\"/x/seed=0\"'?"),
     ("rounds==3", f"rounds==3: {FORM}; did you mean rounds=3?"),
     (

@@ -265,3 +265,7 @@ def test_on_the_command_line(checking: Fedrun, tmp_path: Path, arguments: str, s
 
 def test_keys_of_launchers_and_sweepers() -> None:
     assert explain_key("hydra.launcher.minutes", Experiment).endswith("default  240 with hydra/launcher=cluster")
+
+
+def test_the_place_of_an_option_of_another_group_is_explained() -> None:
+    assert explain_key("strategy.server.base", Experiment).startswith("strategy/server@strategy.server.base=OPTION\n  ")

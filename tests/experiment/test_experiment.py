@@ -102,3 +102,8 @@ def test_a_configuration_of_omegaconf_serves_as_well() -> None:
     assert experiment == build_experiment(composed)
     assert experiment.record.config == composed.config
     assert (experiment.model.hidden, experiment.targets) == ((8, 4), (0.5,))
+
+
+def test_a_title_names_the_sides_that_the_command_chooses() -> None:
+    chosen = ["strategy=turbosvm", "strategy/client=fedprox", "seed=2"]
+    assert build_experiment(compose(chosen)).record.title == "turbosvm, client=fedprox · digits · seed 2"

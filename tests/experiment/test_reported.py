@@ -54,7 +54,9 @@ TUNING, SHARE = "evaluation.tuning_epochs=5", "population.test_share=0.3"
          f"evaluation.model=global asks for that of the global model; set {SHARE} to record it"),
         ("fedper", {"model": "global"}, True, ""),
         ("sgd", {"model": "global"}, False, ""),
-        ("fedper", {}, False, ""),  # clients' own models on the pooled samples
+        ("fedper", {}, True, ""),
+        ("fedper", {}, False, "own models are tested on the pooled samples of all clients; population.test_share=0.3 "
+                              "tests them on the clients' own"),
         ("solo", {"model": "tuned"}, True, ""),  # there is no global model to tune
     ],
 )  # fmt: skip

@@ -317,7 +317,7 @@ def test_the_networks_of_clients(tmp_path: Path, plain: None, strategy: str) -> 
     pytest.importorskip("pandas")
     overrides = (f"strategy={strategy}", "model=mlp", "rounds=2", "population.test_share=0.3", "clients_per_round=5")
     run = fedrun.load(fedrun.run(experiment(tmp_path, *overrides))["folder"])
-    tests = fedrun.Simulation(experiment(tmp_path, *overrides)).federation.client_test
+    tests = run.federation.client_test
     assert tests is not None
     clients = run.clients[run.clients["seen"]]
     for number, (name, accuracy) in enumerate(zip(clients["client"], clients["accuracy"], strict=True)):

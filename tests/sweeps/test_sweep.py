@@ -147,6 +147,34 @@ def test_a_sweeps_folder_that_cannot_be_written(fedrun: Fedrun, tmp_path: Path) 
     assert (ended.status, list(tmp_path.glob("outputs/runs/*"))) == (1, [])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("-m", "strategy=fedavg,turbosvm", "strategy.client.mu=0.1"),
+            "strategy.client.mu: is not a key of the chosen option, which has no keys; allowed with ",
+        ),
+        (
+            ("-m", "strategy=fedavg,fedadam", "local.lrr=0.1"),
+            "local.lrr: unknown key; allowed below local: lr, lr_decay, ",
+        ),
+        (
+            ("hydra.launcher.jobs=2",),
+            "hydra.launcher.jobs=2: is for sweeps; allowed: with -m, or in an experiment's sweep",
+        ),
+        (("hydra/launcher=basic", "rounds=1"), "hydra/launcher=basic: is for sweeps; allowed: with -m, or in an"),
+    ],
+)
+def test_keys_of_sweeps_and_in_sweeps(
+    checking: Fedrun, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    ended = checking(*arguments, folder=tmp_path)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith(f"fedrun: {message}") and ended.err.count("\n") == 1
+    if "strategy.client.mu=0.1" in arguments:
+        assert "as 'hydra.sweeper.grids=[{GROUP:A},{GROUP:B,KEY:VALUE}]'\n" in ended.err
+
+
 def test_a_key_may_have_no_effect_in_some_jobs_but_not_in_all(fedrun: Fedrun, tmp_path: Path) -> None:
     refused = fedrun("-m", "local.beta1=0.5,0.6", *SETTING, folder=tmp_path)
     assert (refused.status, refused.out) == (2, "")
