@@ -186,7 +186,11 @@ def _guarded(arguments: Sequence[str]) -> int:
         options = _parse(sys.argv[1:])
         register_plugins()
         register_listed_options()
-        config_dir = None if options.config_dir is None else further_folder(options.config_dir)
+        config_dir = None
+        if options.config_dir is not None:
+            config_dir = further_folder(options.config_dir)
+            if (typed := str(options.config_dir)).startswith("~"):  # Hydra does not expand it
+                sys.argv[1:] = [re.sub(f"{re.escape(typed)}$", str(config_dir), word) for word in sys.argv[1:]]
         try:
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
         except COMPOSITION_ERRORS as error:  # also of the output folder, which Hydra creates

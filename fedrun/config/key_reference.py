@@ -15,7 +15,7 @@ from fedrun.config.allowed_values import describe, in_message, shown
 from fedrun.config.build import locate
 from fedrun.config.defaults_entry import added, below
 from fedrun.config.dotted_keys import flattened, value_at
-from fedrun.config.no_effect import unused_with
+from fedrun.config.marks import unused_with
 from fedrun.config.options import (
     HYDRA_GROUPS,
     conf_dir,

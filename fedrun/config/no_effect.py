@@ -1,4 +1,4 @@
-"""Keys that have no effect beside the values of other keys."""
+"""Overrides of keys that have no effect beside the values of other keys."""
 
 from __future__ import annotations
 
@@ -6,37 +6,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, is_dataclass
 
 from fedrun.config.allowed_values import shown
-from fedrun.config.marks import marks
+from fedrun.config.key_reference import key_entries
+from fedrun.config.marks import unused_with
+from fedrun.config.options import conf_dir
 from fedrun.config.overrides import keys_of
 
 
 @dataclass(frozen=True)
-class NoEffect:
-    """Marks a key of a config class that has no effect while another key of the class has one of some values. A key
-    with several marks has none while all of them hold.
+class Unused:
+    """An override without effect.
 
     Attributes:
-        key: the other key.
-        values: its values, scalars.
+        message: rejects it.
+        others: the keys whose values leave it without effect.
     """
 
-    key: str
-    values: tuple[object, ...]
+    message: str
+    others: tuple[str, ...]
 
 
-def unused_with(owner: type, key: str) -> tuple[NoEffect, ...]:
-    """The marks of a class's key."""
-    return tuple(mark for mark in marks(owner).get(key, ()) if isinstance(mark, NoEffect))
-
-
-def without_effect(config: object, overrides: Sequence[str]) -> dict[str, str]:
-    """The overrides that have no effect, with the message that rejects each.
+def without_effect(config: object, overrides: Sequence[str]) -> dict[str, Unused]:
+    """The overrides that have no effect, except those that set a key to null or to a default.
 
     Args:
         config: the object whose fields are the top-level keys.
         overrides: such as ``local.beta1=0.5``.
     """
-    messages = {}
+    found = {}
     for override in overrides:
         for key in keys_of(override):
             *above, name = key.split(".")
@@ -46,11 +42,22 @@ def without_effect(config: object, overrides: Sequence[str]) -> dict[str, str]:
             if not is_dataclass(owner):  # a choice of an option below a group, or of another key's
                 continue
             unused = unused_with(type(owner), name)
-            if unused and all(getattr(owner, mark.key) in mark.values for mark in unused):
-                others = {".".join([*above, mark.key]): shown(getattr(owner, mark.key)) for mark in unused}
-                values = " and ".join(f"{other}={value}" for other, value in others.items())
-                messages[override] = (
-                    f"{override}: {'' if override.startswith(f'{key}=') else f'{key} '}has no effect with {values}; "
-                    f"leave it out, or change {' or '.join(others)}"
-                )
-    return messages
+            if not unused or any(getattr(owner, mark.key) not in mark.values for mark in unused):
+                continue
+            if _is_usual(key, getattr(owner, name)):
+                continue
+            others = {".".join([*above, mark.key]): shown(getattr(owner, mark.key)) for mark in unused}
+            values = " and ".join(f"{other}={value}" for other, value in others.items())
+            message = (
+                f"{override}: {'' if override.startswith(f'{key}=') else f'{key} '}has no effect with {values}; "
+                f"leave it out, or change {' or '.join(others)}"
+            )
+            found[override] = Unused(message, tuple(others))
+    return found
+
+
+def _is_usual(key: str, value: object) -> bool:
+    """Whether a value is null, or what the key has without an override, so that setting it changes nothing."""
+    defaults = [entry.value for entry in key_entries([conf_dir()])[0] if entry.key == key]
+    plain = list(value) if isinstance(value, tuple) else value
+    return value is None or any(type(plain) is type(default) and plain == default for default in defaults)

@@ -119,7 +119,7 @@ def reject_folders_of_hydra(arguments: Sequence[str]) -> None:
             raise InputError(f"{in_message(argument)}: a run has its own folder; allowed: output_dir=FOLDER, name=NAME")
 
 
-OF_SWEEPS = ("hydra.sweeper", "hydra.launcher", "hydra/sweeper", "hydra/launcher")
+OF_SWEEPS = ("hydra.sweep", "hydra.launcher", "hydra/sweeper", "hydra/launcher")
 """The beginnings of keys and groups that a single run does not read."""
 
 

@@ -11,7 +11,7 @@ from annotated_types import Ge, Le, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
-from fedrun.config.no_effect import NoEffect
+from fedrun.config.marks import NoEffect
 from fedrun.data.federation import ClientIndices, Clients, Federation
 from fedrun.data.split_samples import HeldOut, split_samples
 from fedrun.system.errors import InputError

@@ -10,7 +10,7 @@ import torch
 from annotated_types import Ge, Lt
 
 from fedrun.config.config_class import config_class
-from fedrun.config.no_effect import NoEffect
+from fedrun.config.marks import NoEffect
 from fedrun.data.evaluation_split import EvaluationSplit, chosen_split
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.split_samples import HeldOut, split_samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import weakref
@@ -9,6 +10,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -48,9 +50,12 @@ class VectorStore:
         length: length of the file's slots. Longer vectors stay in main memory.
         limit: bytes of vectors in main memory.
         path: path of the file, which is created when needed; None: a temporary file.
+        writable: false: the file is only read; vectors that are stored stay in main memory.
     """
 
-    def __init__(self, length: int, limit: float, path: Path | None = None) -> None:
+    def __init__(self, length: int, limit: float, path: Path | None = None, writable: bool = True) -> None:
+        self._length = length
+        self._writable = writable
         self._slot_bytes = -(-4 * length // ALIGNMENT) * ALIGNMENT
         self._limit = limit
         self._path = path
@@ -59,6 +64,10 @@ class VectorStore:
         self._chunks: list[tuple[int, np.memmap]] = []  # first slot, and the mapped slots from there on
         self._free: list[int] = []
         self._slots: dict[int, Slot] = {}  # of the referenced vectors, by their address
+
+    def reader(self, path: Path) -> VectorStore:
+        """A store that reads another file with the same slots."""
+        return VectorStore(self._length, math.inf, path, writable=False)
 
     def keep(self, vector: torch.Tensor) -> torch.Tensor:
         """A stored float32 copy of a vector, on the CPU.
@@ -130,7 +139,7 @@ class VectorStore:
                 self._file = os.dup(temporary.fileno())
                 temporary.close()
             else:
-                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT if self._writable else os.O_RDONLY, 0o644)
             weakref.finalize(self, os.close, self._file)
         return self._file
 
@@ -146,8 +155,9 @@ class VectorStore:
         self._free += range(first + slots - 1, first - 1, -1)
 
     def _map(self, first: int, slots: int) -> np.memmap:
-        with os.fdopen(os.dup(self._opened()), "r+b") as file:
-            return np.memmap(file, np.float32, "r+", first * self._slot_bytes, (slots, self._slot_bytes // 4))
+        with os.fdopen(os.dup(self._opened()), "r+b" if self._writable else "rb") as file:
+            mode: Literal["r+", "c"] = "r+" if self._writable else "c"  # c: a change stays in this process
+            return np.memmap(file, np.float32, mode, first * self._slot_bytes, (slots, self._slot_bytes // 4))
 
     def _released(self, size: int) -> None:
         self._in_memory -= size

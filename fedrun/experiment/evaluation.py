@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral, RoundingOnly
-from fedrun.config.no_effect import NoEffect
+from fedrun.config.marks import NoEffect
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.models.precision import Precision
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, is_personal, trains_global_model

@@ -290,6 +290,6 @@ def build_experiment(config: Composed | Mapping[str, Any], dataset: DatasetConfi
     experiment = construct(Experiment, arguments, "", given)
     assert isinstance(experiment, Experiment)
     if origin.sweep is None:  # a sweep may give a key to jobs in which it has none
-        for message in without_effect(experiment, origin.overrides).values():
-            raise InputError(message)
+        for unused in without_effect(experiment, origin.overrides).values():
+            raise InputError(unused.message)
     return experiment

@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt, Lt
 
 from fedrun.config.config_class import NameOrNumber, config_class
 from fedrun.config.identity import Neutral
-from fedrun.config.no_effect import NoEffect
+from fedrun.config.marks import NoEffect
 from fedrun.system.errors import InputError, one_line
 from fedrun.system.extras import require_package
 

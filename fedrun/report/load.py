@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fedrun.config.build import build
+from fedrun.config.composed import compose
 from fedrun.config.dotted_keys import value_at
 from fedrun.config.recorded import completed, current
 from fedrun.report.per_run import per_run_rows
@@ -150,7 +151,8 @@ class LoadedRun:
 
     def client_network(self, client: str | int) -> torch.nn.Sequential:
         """The network by which a client is evaluated, in evaluation mode: its own in a personalised run, otherwise that
-        of its cluster. It is made from ``checkpoint.pt`` and the client's data, which are loaded the first time.
+        of its cluster, if clients have test samples of their own. It is made from ``checkpoint.pt`` and the client's
+        data, which are loaded the first time.
 
         Args:
             client: its name in ``clients.parquet``, or as an integer if clients are numbered.
@@ -236,7 +238,12 @@ class LoadedRun:
         from fedrun.experiment.experiment import Experiment, build_experiment
 
         dataset = self.dataset_config
-        config = completed({key: current(node, key) for key, node in self.config.items()}, Experiment)
+        names = {field.name for field in fields(Experiment)}
+        # without keys that are gone
+        known = {key: node for key, node in self.config.items() if key in names or node is not None}
+        config = completed({key: current(node, key) for key, node in known.items()}, Experiment)
+        # these change no result, and their keys of today may be others
+        config |= {key: node for key, node in compose().config.items() if key in ("hardware", "tracking", "display")}
         return build_experiment(config, None if self.own_dataset is None else dataset)
 
     def _part(self, path: str) -> Any:

@@ -120,7 +120,11 @@ def processes_of(path: Path) -> int | None:
         return None
 
 
-def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> Checkpoint:
+NOT_USED = "it was left in place and not used; delete it, or start over with overwrite=true"
+"""What an interrupted run can do about a checkpoint that it cannot continue."""
+
+
+def load(path: Path, identity: Identity, initial: State, store: VectorStore, advice: str = NOT_USED) -> Checkpoint:
     """Read a checkpoint.
 
     Args:
@@ -128,11 +132,11 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
         identity: the identity of the run that resumes from it.
         initial: the run's initial state, whose shapes and device the checkpoint's must match.
         store: the store of the client states.
+        advice: ends the message about a file that cannot be used.
 
     Raises:
         InputError: the file is damaged or belongs to another run. It is left in place.
     """
-    advice = "it was left in place and not used; delete it, or start over with overwrite=true"
     try:
         file = path.open("rb")
     except OSError as error:
@@ -171,7 +175,8 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore) -> 
         try:
             held = unpacked(content["memory"], store)
         except (DamagedFileError, OSError) as error:
-            raise InputError(f"{path.with_name(CLIENT_STATES)}: is damaged ({error}); {advice}") from None
+            problem = "is damaged" if isinstance(error, DamagedFileError) else "cannot be read"
+            raise InputError(f"{path.with_name(CLIENT_STATES)}: {problem} ({error}); {advice}") from None
         client_states = replace(initial.client_states, held=held)
         totals = Totals(**content["totals"])
         clients = content.get("training", {"starts": [], "drawn": 0, "received": {}})  # earlier versions had none

@@ -13,6 +13,7 @@ from fedrun.config.build import option
 from fedrun.data.federation import Federation
 from fedrun.experiment.experiment import Experiment
 from fedrun.models.adapters import merged
+from fedrun.models.initial_weights import InitialWeights
 from fedrun.runs import checkpoint as checkpoints
 from fedrun.runs.checkpoint import Identity
 from fedrun.runs.folder import CHECKPOINT, CLIENT_STATES
@@ -42,24 +43,25 @@ class ClientModels:
         concatenated = bool(strategy.afterwards().last_rounds(experiment.rounds))
         if concatenated or not (is_personal(strategy.client) or strategy.clusters().several):
             raise InputError(f"{folder}: its clients have no models of their own; network() is the model that all use")
-        if experiment.record.hash != summary["config_hash"]:
+        if experiment.record.hash != summary.get("config_hash"):
             raise InputError(f"{folder}: was run by another version of fedrun, in which a key had another meaning")
-        # on the CPU, wherever the run was computed; no state is moved to the file of client states
-        hardware = replace(option("hardware", "cpu"), executor="in_process", client_memory_gb=1e6)
-        self._simulation = Simulation(
-            replace(experiment, hardware=hardware), memory_file=folder / CLIENT_STATES, federation=federation
-        )
+        hardware = replace(option("hardware", "cpu"), executor="in_process")  # wherever the run was computed
+        on_cpu = replace(experiment, hardware=hardware)
+        # the checkpoint has all weights but frozen ones, for which the run that was the beginning is read
+        self._simulation = Simulation(replace(on_cpu, initial=InitialWeights()), federation=federation)
+        if self._simulation.network.frozen:
+            self._simulation = Simulation(on_cpu, federation=federation)
         self._path = folder / CHECKPOINT
         identity = Identity(
             summary["config_hash"],
             summary["seed"],
             self._simulation.dataset.fingerprint,
-            summary["appeal"],
+            summary.get("appeal", ""),
             self._simulation.network.frozen_fingerprint,
             summary.get("initial", ""),
         )
-        initial, store = self._simulation.initial(), self._simulation.store
-        self._state = checkpoints.load(self._path, identity, initial, store).state
+        initial, store = self._simulation.initial(), self._simulation.store.reader(folder / CLIENT_STATES)
+        self._state = checkpoints.load(self._path, identity, initial, store, "restore it").state
         names = map(federation.train.name, range(len(federation.train)))
         self._numbers = {name: number for number, name in enumerate(names)}
 

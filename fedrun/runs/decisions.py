@@ -72,7 +72,10 @@ def named_choice(experiment: Experiment, group: str) -> str:
         return option
     for key in (STRATEGY_HPARAMS, HPARAMS, "dataset", STRATEGY):  # of several the last in config.yaml takes effect
         other, name = key.partition("@")[0], origin.choices.get(key)
-        if (path := option_files(other).get(str(name))) is not None:
+        path = option_files(other).get(str(name))
+        if path is None and other != HPARAMS:
+            return option  # of a folder of options that a library's call named
+        if path is not None:
             defaults = content(other, str(name), path).get("defaults", ())
             if any(entry.group == group for line in defaults if (entry := entry_of(line, other)) not in (None, SELF)):
                 return f"{option} ({'the default of ' if other == 'dataset' else 'of '}{other}={name})"

@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from fedrun.config.allowed_values import shown
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
-from fedrun.config.no_effect import NoEffect
+from fedrun.config.marks import NoEffect
 from fedrun.models.precision import Precision
 from fedrun.system.errors import InputError
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from omegaconf import DictConfig
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.defaults_entry import entry_of
+from fedrun.config.no_effect import Unused, without_effect
 from fedrun.config.options import HYDRA_GROUPS, content, option_files
 from fedrun.config.overrides import without_implied
 from fedrun.config.sweeper import GRIDS
@@ -180,7 +181,6 @@ def check_jobs(config: DictConfig) -> None:
 
     from fedrun.config.composed import Composed, compose_plainly
     from fedrun.config.composition_errors import composing
-    from fedrun.config.no_effect import without_effect
     from fedrun.config.options import conf_dir, config_dir_option
     from fedrun.experiment.experiment import build_experiment
     from fedrun.sweeps.search import check_keys, check_metric, check_stages, planned, unseeded
@@ -209,7 +209,7 @@ def check_jobs(config: DictConfig) -> None:
         return composed, experiment
 
     configs: dict[Values, Plain] = {}
-    unused: list[tuple[Sequence[str], Mapping[str, str]]] = []
+    unused: list[tuple[Sequence[str], Mapping[str, Unused]]] = []
     for number, job in enumerate(known):
         try:
             composed, experiment = built(job)
@@ -228,32 +228,33 @@ def check_jobs(config: DictConfig) -> None:
             )
         configs.setdefault(unseeded(job), composed.config)
         unused.append((composed.overrides, without_effect(experiment, composed.overrides)))
-    reject_unused(unused)
+    reject_unused(unused, {key for stage in searched for key in stage})
     if searched:
         check_keys(searched, configs.values(), [folder for folder in (further, conf_dir()) if folder])
         check_tried(known, searched, configs, built)
 
 
-def reject_unused(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> None:
+def reject_unused(jobs: Sequence[tuple[Sequence[str], Mapping[str, Unused]]], tuned: Set[str]) -> None:
     """Reject an override that has no effect in any job of a sweep that has it.
 
     Args:
-        jobs: the overrides of each job, and those without effect with their messages.
+        jobs: the overrides of each job, and those without effect.
+        tuned: keys to which a search gives values, by which an override may have an effect.
 
     Raises:
         InputError: there is such an override.
     """
     used = {override for overrides, unused in jobs for override in overrides if override not in unused}
-    for override, message in (item for _, unused in jobs for item in unused.items()):
-        if override not in used:
-            raise InputError(f"{message} (in every job of the sweep)")
+    for override, unused in (item for _, of_job in jobs for item in of_job.items()):
+        if override not in used and tuned.isdisjoint(unused.others):
+            raise InputError(f"{unused.message} (in every job of the sweep)")
 
 
 def check_tried(
     known: Sequence[Job],
     searched: Sequence[Grid],
     configs: Mapping[Values, Plain],
-    built: Callable[[Job], object],
+    built: Callable[[Job], tuple[Composed, Experiment]],
 ) -> None:
     """Reject a search some of whose values fit no job.
 
@@ -273,11 +274,11 @@ def check_tried(
         for tried, jobs in examples(arm, searched, configs[arm.overrides]):
             if tried not in seen:
                 seen.add(tried)
-                check_one_of(jobs, built)
+                check_one_of(jobs, tried, built)
 
 
-def check_one_of(jobs: Sequence[Job], built: Callable[[Job], object]) -> None:
-    """Reject a search if none of these jobs, which try the same values, can be built.
+def check_one_of(jobs: Sequence[Job], tried: Values, built: Callable[[Job], tuple[Composed, Experiment]]) -> None:
+    """Reject a search if none of these jobs, which try the same values, can be built and is changed by the values.
 
     Raises:
         InputError: as of the first of them.
@@ -285,7 +286,9 @@ def check_one_of(jobs: Sequence[Job], built: Callable[[Job], object]) -> None:
     errors = []
     for job in jobs:
         try:
-            built(job)
+            _, experiment = built(job)
+            for unused in without_effect(experiment, tried).values():
+                raise InputError(unused.message)
             return
         except InputError as error:
             errors.append(InputError(f"{error} (a job of the search: {' '.join(without_implied(job))})"))

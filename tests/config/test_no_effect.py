@@ -9,7 +9,7 @@ import pytest
 from fedrun.config.build import locate
 from fedrun.config.composed import compose
 from fedrun.config.key_reference import explain_key, key_entries
-from fedrun.config.no_effect import unused_with
+from fedrun.config.marks import unused_with
 from fedrun.config.options import conf_dir
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.system.errors import InputError
@@ -63,6 +63,9 @@ def test_a_key_within_a_mapping_is_rejected() -> None:
         "validation.share=0.2 validation.of=clients",
         "aggregation=fedbuff aggregation.staleness=hinge aggregation.b=3 clock=tiers",
         "aggregation=fedbuff aggregation.staleness=polynomial aggregation.a=1 clock=tiers",
+        "local.beta1=0.9 local.lr_decay_rounds=1 population.test_of=auto validation.of=samples",  # the defaults
+        "evaluation.full_every=null evaluation.tuning_lr=null",
+        "dataset=femnist evaluation.adaptive=false evaluation.full_every=null",
     ],
 )
 def test_accepted(overrides: str) -> None:

@@ -176,6 +176,23 @@ def test_models_that_must_differ_take_the_encoder(finished, make_experiment):
     assert len({server.model.numpy().tobytes() for server in state.models}) == len(state.models) == 5
 
 
+def test_what_the_clients_of_the_other_run_kept_is_no_beginning(finished, make_experiment, tmp_path):
+    """Its global model has it untrained: FedPer's head, and of clients that train alone everything."""
+    fedper, solo = finished(strategy=option("strategy", "fedper")), finished(strategy=option("strategy", "solo"))
+    output = {"output_dir": str(tmp_path / "later"), "rounds": 1, **QUIET}
+    with pytest.raises(
+        InputError, match=r"client=fedper\) kept a part of the model, .*; allowed: initial.part=encoder, "
+    ):
+        run(make_experiment(model=MLP, initial=weights_of(fedper), **output))
+    run(make_experiment(model=MLP, initial=weights_of(fedper, "encoder"), **output))
+    for part in ("model", "encoder"):
+        with pytest.raises(InputError, match=r"client=solo\) kept their models, .*; allowed: a run that trains all of"):
+            run(make_experiment(model=MLP, initial=weights_of(solo, part), **output))
+    (solo / "seed=0/.hydra/config.yaml").write_text("[")
+    with pytest.raises(InputError, match=r"config.yaml: (cannot be read|is damaged) \("):
+        run(make_experiment(model=MLP, initial=weights_of(solo), **output))
+
+
 def test_a_damaged_file_is_rejected(finished):
     file = finished() / "seed=0" / MODEL_FILE
     content = bytearray(file.read_bytes())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import csv
 import io
+import shutil
 import sys
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import fedrun
 from fedrun.experiment.experiment import Experiment
 from fedrun.report.load import LoadedRun
 from fedrun.report.per_run import per_run_csv
-from fedrun.report.runs import find
+from fedrun.report.runs import Run, find
 
 from ..helpers.run_folders import Folders, rows
 
@@ -115,6 +118,25 @@ def test_a_run_of_an_earlier_version(tmp_path: Path, plain: None, monkeypatch: p
     for network, again in zip(networks, [earlier.network(), earlier.client_network(1)], strict=True):
         assert all(torch.equal(*pair) for pair in zip(network.parameters(), again.parameters(), strict=True))
     assert earlier.dataset.fingerprint == run.dataset.fingerprint
+
+
+def test_published_runs_of_earlier_versions() -> None:
+    """Of each table and strategy one is an experiment of today; the newest have the hash in the folder's name, too."""
+    checked = set()
+    with tarfile.open(Path(__file__).parents[2] / "docs/runs.tar.xz") as archive:
+        for member in archive:
+            if not member.name.endswith("/.hydra/config.yaml"):
+                continue
+            *above, dataset, strategy, digest, seed = member.name.removesuffix("/.hydra/config.yaml").split("/")
+            if (table := "/".join(above[1:]), strategy) in checked:
+                continue
+            checked.add((table, strategy))
+            content = archive.extractfile(member)
+            assert content is not None
+            run = LoadedRun(Run(Path(seed), yaml.safe_load(content), dataset, strategy, (), None))
+            hash = run._experiment.record.hash
+            assert hash == digest or table not in ("fedavg/table2", "maxfl/table1/small", "fedumf/table2/small")
+    assert len(checked) > 20
 
 
 def test_deleted_files(tmp_path: Path, plain: None) -> None:
@@ -361,3 +383,15 @@ def test_networks_of_clients_whose_states_are_in_a_file(tmp_path: Path, plain: N
     networks = [run.client_network(client) for client in range(5)]
     assert len({tuple(network[-1].bias.tolist()) for network in networks}) == 5
     assert (run.folder / "clients.memory").read_bytes() == before
+    (run.folder / "clients.memory").unlink()
+    with pytest.raises(fedrun.InputError, match=r"clients.memory: cannot be read \(.*No such file.*\); restore it$"):
+        fedrun.load(run.folder).client_network(0)
+    assert not (run.folder / "clients.memory").exists()
+
+
+def test_a_clients_network_does_not_need_the_run_that_was_the_beginning(tmp_path: Path, plain: None) -> None:
+    first = Path(fedrun.run(experiment(tmp_path, "model=mlp", "rounds=1"))["folder"])
+    beginning = ("initial=run", f"initial.path={first.parent}")
+    run = fedrun.load(fedrun.run(experiment(tmp_path, "model=mlp", "strategy=ditto", "rounds=1", *beginning))["folder"])
+    shutil.rmtree(first)
+    assert run.client_network(0)(torch.zeros(2, 1, 8, 8)).shape == (2, 10)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from fedrun.config.composed import compose
+from fedrun.config.composed import Composed, compose
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.key_reference import unknown_key
 from fedrun.config.options import conf_dir, options
-from fedrun.experiment.experiment import build_experiment
+from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.report.papers.table_reading import tables
 from fedrun.runs.outcome import Outcome
 from fedrun.sweeps.callback import check_one_of
@@ -137,13 +137,18 @@ def test_the_jobs_in_which_values_are_checked() -> None:
 
 
 def test_values_that_one_of_the_jobs_can_have() -> None:
-    def built(job: list[str]) -> None:
+    def built(job: list[str]) -> tuple[Composed, Experiment]:
         if "wrong" in job:
             raise InputError(f"{job[0]}=0: allowed: 1")
+        return composed, experiment
 
-    check_one_of([["a", "wrong"], ["a"]], built)
+    composed = compose()
+    experiment = build_experiment(composed)
+    check_one_of([["a", "wrong"], ["a"]], (), built)
     with pytest.raises(InputError, match=r"^a=0: allowed: 1 \(a job of the search: a wrong\)$"):
-        check_one_of([["a", "wrong"], ["b", "wrong"]], built)
+        check_one_of([["a", "wrong"], ["b", "wrong"]], (), built)
+    with pytest.raises(InputError, match=r"^local.eps=0.1: has no effect with .* \(a job of the search: a\)$"):
+        check_one_of([["a"]], ("local.eps=0.1",), built)
 
 
 def test_keys_of_other_strategies_are_left_out() -> None:

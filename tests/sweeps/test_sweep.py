@@ -186,6 +186,16 @@ def test_a_key_may_have_no_effect_in_some_jobs_but_not_in_all(fedrun: Fedrun, tm
     assert (ended.status, ended.err) == (0, "")
 
 
+def test_keys_that_a_search_gives_an_effect_and_keys_that_have_none(fedrun: Fedrun, tmp_path: Path) -> None:
+    search = ("-m", "validation.share=0.2", "rounds=1", *SETTING)
+    stages = 'hydra.sweeper.stages=[{local.lr_decay:"0.9,0.99"}]'
+    ended = fedrun(*search, "local.lr_decay_rounds=10", stages, folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    refused = fedrun(*search, 'hydra.sweeper.stages=[{local.beta1:"0.5,0.6"}]', folder=tmp_path)
+    assert (refused.status, refused.out) == (2, "")
+    assert refused.err.startswith("fedrun: local.beta1=0.5: has no effect with local.optimizer=sgd; leave it out, or ")
+
+
 @pytest.mark.parametrize("launcher", [("hydra/launcher=basic",), ("hydra.launcher.jobs=2",)], ids=["basic", "parallel"])
 def test_an_outcome_that_cannot_be_written(fedrun: Fedrun, tmp_path: Path, launcher: tuple[str, ...]) -> None:
     (tmp_path / "here/1/outcome.json.partial").mkdir(parents=True)

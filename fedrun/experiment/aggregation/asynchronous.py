@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
-from fedrun.config.no_effect import NoEffect
+from fedrun.config.marks import NoEffect
 from fedrun.experiment.aggregation.base import Aggregation, Selection, Uploads
 from fedrun.experiment.aggregation.in_training import next_arrivals
 
