@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,7 @@ def test_values_that_one_of_the_jobs_can_have() -> None:
 
     composed = compose()
     experiment = build_experiment(composed)
+    experiment = replace(experiment, local=replace(experiment.local, eps=0.1))
     check_one_of([["a", "wrong"], ["a"]], (), built)
     with pytest.raises(InputError, match=r"^a=0: allowed: 1 \(a job of the search: a wrong\)$"):
         check_one_of([["a", "wrong"], ["b", "wrong"]], (), built)
