@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,6 +139,15 @@ def test_a_file_of_another_form_ends_the_command(checking: Fedrun, own: Path) ->
         ended = checking("--config-dir", "own", "strategy=habit", *more, folder=own.parent)
         assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1)
         assert ended.err.startswith(f"fedrun: {own}/strategy/habit.yaml: contains just text; allowed: ")
+
+
+def test_a_folder_in_the_home_folder_behind_an_equals_sign(own: Path, tmp_path: Path) -> None:
+    """The shell does not expand it, and Hydra reads the folder, too."""
+    command = [sys.executable, "-m", "fedrun", "--config-dir=~/own", "strategy=strong", "--cfg", "job"]
+    ended = subprocess.run(
+        command, check=False, cwd=tmp_path, env={**os.environ, "HOME": str(own.parent)}, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_scales_of_an_experiment_of_ones_own(checking: Fedrun, own: Path) -> None:

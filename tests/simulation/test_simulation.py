@@ -17,6 +17,7 @@ from fedrun.experiment.state import State, Totals
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.inference import evaluate, per_holder
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.fedavg import FedAvg
 from fedrun.system.errors import InputError
 
 from ..helpers.small_networks import advanced, batch_norm, logistic
@@ -275,3 +276,20 @@ def test_a_repair_leaves_the_state_before_as_it_is(make_experiment):
     state = replace(state, models=(state.models[0], replace(state.models[1], model=diverged), *state.models[2:]))
     after, _ = simulation.advance(state)
     assert torch.isnan(diverged[0]) and torch.isfinite(after.models[0].model).all()
+
+
+class Unchanged(FedAvg):
+    """Its next state is the state before."""
+
+    def aggregate(self, state, update, round):
+        return state, {}
+
+
+def test_a_repair_copies_a_model_that_the_server_has_not_changed(make_experiment):
+    server = strategy("fedavg").server
+    same = replace(strategy("fedavg"), server=Unchanged(weighting=server.weighting))
+    simulation = Simulation(make_experiment(network=logistic, local={"repair_nonfinite": True}, strategy=same))
+    state = simulation.initial()
+    state.server.model[-1] = torch.inf
+    after, _ = simulation.advance(state)
+    assert torch.isinf(state.server.model[-1]) and torch.isfinite(after.server.model).all()

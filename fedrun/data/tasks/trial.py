@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from fedrun.data.tasks.base import SampleResults, Task
@@ -27,7 +30,8 @@ def check_task(task: Task, targets: torch.Tensor, output_shape: tuple[int, ...],
             f"other than {', '.join(APART)}, and not ending in {', '.join(ENDINGS_APART)}"
         )
     logits = torch.zeros(len(targets), *output_shape)
-    try:
+    shapes = f"outputs {_shape(logits)}, as its output_shape says, with targets {_shape(targets)}"
+    with _calling(f"{task.name}: rejects {shapes}"):
         losses, predictions = task.loss(logits, targets), task.predictions(logits)
         _require_one_each("loss", task, losses, targets)
         if predictions.shape[:1] != targets.shape[:1]:
@@ -35,22 +39,29 @@ def check_task(task: Task, targets: torch.Tensor, output_shape: tuple[int, ...],
         _require_one_each("scores", task, task.scores(predictions, targets), targets)
         if (weights := task.weights(targets)) is not None:
             _require_one_each("weights", task, weights, targets)
+    with _calling(
+        f"{task.name}.metrics: fails for {len(targets)} samples", "; allowed: NaN where a metric is not defined"
+    ):
+        SampleResults(losses, predictions, targets, task).metrics(outputs)
+
+
+@contextmanager
+def _calling(problem: str, allowed: str = "") -> Iterator[None]:
+    """Report an error of the task's methods in the block in one line.
+
+    Args:
+        problem: begins the message; the error follows in brackets.
+        allowed: ends it.
+
+    Raises:
+        InputError: there was an error, of which it is raised.
+    """
+    try:
+        yield
     except (InputError, MemoryError):
         raise
     except Exception as error:  # of any kind, because the task is the user's; the message has it
-        raise InputError(
-            f"{task.name}: rejects outputs {_shape(logits)}, as its output_shape says, with targets {_shape(targets)} "
-            f"({type(error).__name__}: {one_line(str(error), 200)})"
-        ) from error
-    try:
-        SampleResults(losses, predictions, targets, task).metrics(outputs)
-    except (InputError, MemoryError):
-        raise
-    except Exception as error:  # of any kind, as above; raised again with the name of the method
-        raise InputError(
-            f"{task.name}.metrics: fails for {len(targets)} samples ({type(error).__name__}: "
-            f"{one_line(str(error), 200)}); allowed: NaN where a metric is not defined"
-        ) from error
+        raise InputError(f"{problem} ({type(error).__name__}: {one_line(str(error), 200)}){allowed}") from error
 
 
 def _require_one_each(method: str, task: Task, returned: torch.Tensor, targets: torch.Tensor) -> None:
