@@ -9,6 +9,8 @@ SCALE ?= full
 MINUTES ?= 8
 AT_ONCE = $(if $(JOBS),hydra.launcher.jobs=$(JOBS))
 FIGURES := $(shell grep -o '^      figure[^:]*' conf/experiment/*/*.yaml | sed 's|conf/experiment/\([^/]*\)/.*: *|\1-|')
+ROWS := find outputs -path '*/seed=*' \( -name summary.json -o -name metrics.jsonl -o -name checksums.txt -o -path '*/.hydra/*.yaml' \) \
+  | grep -Ev '^outputs/(runs|sweeps|turbosvm)/|/(smoke|tune[a-z_]*)/' | sort
 TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 
 # Commands that the tests start load compiled modules; without them each would compile all of fedrun.
@@ -67,11 +69,12 @@ $(FIGURES): $(INSTALLED)
 	$(BIN)/fedrun experiment=$(patsubst conf/experiment/%.yaml,%,$(file)) scale=$(SCALE) data_dir=$(DATA) $(AT_ONCE)
 	$(BIN)/fedrun-report outputs --figure $(figure) --scale $(SCALE)
 
-results: $(INSTALLED) ## Bring docs/RESULTS.md and docs/runs.tar.xz, the rows behind it, up to date with the runs in outputs/
-	test ! -f docs/runs.tar.xz || tar -xJf docs/runs.tar.xz --skip-old-files
+results: $(INSTALLED) ## Bring docs/RESULTS.md and docs/runs/, the rows behind it, up to date with the runs in outputs/
+	for archive in $(wildcard docs/runs/*.tar.xz); do tar -xJf $$archive --skip-old-files; done
 	$(BIN)/fedrun-report outputs --results --keep --to docs/RESULTS.md
-	find outputs -path '*/seed=*' \( -name summary.json -o -name metrics.jsonl -o -name checksums.txt -o -path '*/.hydra/*.yaml' \) \
-	  | grep -Ev '^outputs/(runs|sweeps|turbosvm)/|/(smoke|tune[a-z_]*)/' | sort | tar --owner=0 --group=0 -cJf docs/runs.tar.xz -T -
+	mkdir -p docs/runs
+	for paper in $$($(ROWS) | cut -d/ -f2 | uniq); do \
+	  $(ROWS) | grep "^outputs/$$paper/" | tar --owner=0 --group=0 -cJf docs/runs/$$paper.tar.xz -T -; done
 
 option-tables: $(INSTALLED) ## The tables of options in docs/, from conf/ and the classes
 	$(BIN)/python tests/docs/option_tables.py

@@ -120,10 +120,11 @@ def test_a_run_of_an_earlier_version(tmp_path: Path, plain: None, monkeypatch: p
     assert earlier.dataset.fingerprint == run.dataset.fingerprint
 
 
-def test_published_runs_of_earlier_versions() -> None:
+@pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("docs/runs/*")), ids=lambda path: path.name)
+def test_published_runs_of_earlier_versions(path: Path) -> None:
     """Of each table and strategy one is an experiment of today; the newest have the hash in the folder's name, too."""
     checked = set()
-    with tarfile.open(Path(__file__).parents[2] / "docs/runs.tar.xz") as archive:
+    with tarfile.open(path) as archive:
         for member in archive:
             if not member.name.endswith("/.hydra/config.yaml"):
                 continue
@@ -136,7 +137,7 @@ def test_published_runs_of_earlier_versions() -> None:
             run = LoadedRun(Run(Path(seed), yaml.safe_load(content), dataset, strategy, (), None))
             hash = run._experiment.record.hash
             assert hash == digest or table not in ("fedavg/table2", "maxfl/table1/small", "fedumf/table2/small")
-    assert len(checked) > 20
+    assert checked
 
 
 def test_deleted_files(tmp_path: Path, plain: None) -> None:
