@@ -69,6 +69,7 @@ def train_noised(
     correction = checked_linear_correction(strategy, constants, len(weights))
     gradients, directs = SampleGradients(network, strategy, constants, samples.task), overrides(strategy, "direction")
     computed = 0
+    frozen: torch.Tensor | None = None
 
     def noised_gradient() -> torch.Tensor:
         nonlocal computed
@@ -79,7 +80,7 @@ def train_noised(
             inputs, targets = samples.gather(drawn)
             if augment is not None:
                 inputs = augment(inputs)
-            gradients.add_clipped(gradient, samples.encoding(inputs), targets, noised.clip)
+            gradients.add_clipped(gradient, samples.encoding(inputs), targets, noised.clip, frozen)
         if noised.noise_multiplier:
             normal = torch.randn(len(weights), generator=noise).to(weights.device)
             gradient.add_(normal, alpha=noised.noise_multiplier * noised.clip)
@@ -94,13 +95,13 @@ def train_noised(
         return gradient
 
     for step in range(step_count):
+        mask = strategy.frozen(network.layout, int((step + 0.5) * noised.probability))
+        frozen = None if mask is None else mask.to(weights.device)
         if directs:
             gradient = strategy.direction(gradient_at, weights, constants)
             check_vector(strategy, "direction", gradient, len(weights))
         else:
             gradient = noised_gradient()
-        mask = strategy.frozen(network.layout, int((step + 0.5) * noised.probability))
-        frozen = None if mask is None else mask.to(weights.device)
         optimizer_step(weights, gradient, state, rate, local, correction, frozen)
         if local.repair_nonfinite:
             repair(weights)
@@ -150,14 +151,19 @@ class SampleGradients:
             torch.func.grad_and_value(loss, has_aux=True), in_dims=(None, 0, 0), randomness="different"
         )
 
-    def add_clipped(self, total: torch.Tensor, x: torch.Tensor, y: torch.Tensor, clip: float) -> None:
+    def add_clipped(
+        self, total: torch.Tensor, x: torch.Tensor, y: torch.Tensor, clip: float, frozen: torch.Tensor | None = None
+    ) -> None:
         """Add Σ_i g_i min(1, C / ‖g_i‖) over samples ``[B, ...]`` to a vector ``[T]``, in place.
 
-        A gradient that is not finite counts as zero.
+        A gradient that is not finite counts as zero, and so do the entries of each gradient that ``frozen``
+        (bool ``[T]``) marks.
         """
         most = max(1, GRADIENTS // len(total))
         for inputs, targets in zip(torch.split(x, most), torch.split(y, most), strict=True):
             gradients, (losses, outputs) = self._of(self._weights, inputs, targets)
+            for name, unmoved in ({} if frozen is None else self._views(frozen)).items():
+                gradients[name].masked_fill_(unmoved, 0.0)
             norms = joint_norm([gradient.flatten(1) for gradient in gradients.values()])
             if not bool((finite := norms.isfinite()).all()):  # such a sample counts as zero
                 for gradient in gradients.values():

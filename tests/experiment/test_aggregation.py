@@ -156,6 +156,25 @@ def test_clients_are_replaced_when_they_finish():
     assert max(Counter(client for _, clients in found for client, _ in clients).values()) <= 40
 
 
+def test_clients_start_after_the_servers_work():
+    """Two of five clients train at any time. Both uploads arrived before the server's work ended at 2 s: two others start
+    then. One upload is used at 2 s, the other waits for the next step, which can begin at 2.25 s.
+    """
+    seconds = torch.full((5,), 1.0, dtype=torch.float64)
+    before = InTraining((Start(1.0, 0, 0), Start(1.5, 1, 0)))
+    arrived, after, time = next_arrivals(before, seed=0, version=1, time=2.0, concurrency=2, count=1, seconds=seconds)
+    assert (arrived, time) == ([Start(1.0, 0, 0)], 2.0)
+    waiting, *started = after.starts
+    assert waiting == Start(1.5, 1, 0)
+    assert [(start.arrival, start.version) for start in started] == [(3.0, 1), (3.0, 1)]
+    assert {start.client for start in started} < {2, 3, 4}
+    arrived, after, time = next_arrivals(after, seed=0, version=2, time=2.25, concurrency=2, count=1, seconds=seconds)
+    assert (arrived, time, list(after.starts)) == ([waiting], 2.25, started)
+    # none has arrived at 2.5 s; the third step waits for both, without a start in between
+    arrived, _, time = next_arrivals(after, seed=0, version=3, time=2.5, concurrency=2, count=2, seconds=seconds)
+    assert (arrived, time) == (started, 3.0)
+
+
 def test_every_free_client_is_equally_likely():
     """Of five clients two train; each of the three others is the replacement in about a third of 3 000 seeds."""
     seconds = torch.full((5,), 10.0, dtype=torch.float64)

@@ -18,6 +18,7 @@ from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.experiment.experiment import build_experiment
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.fedbabu import FedBABU
 from fedrun.system.errors import InputError
 from fedrun.training.noised_steps import SampleGradients, train_noised, without_sample_gradients
 from fedrun.uploads.privacy.base import NoisedSteps
@@ -75,8 +76,8 @@ def gradient_of(network, samples, index):
     return torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, list(network.parameters()))])
 
 
-def naive_steps(network, samples, indices, noised, momentum, mu):
-    """One sample after another, with the generators of :func:`generators`."""
+def naive_steps(network, samples, indices, noised, momentum, mu, moving):
+    """One sample after another, with the generators of :func:`generators`; ``moving`` is 0 for frozen parameters."""
     draw, noise = generators()
     parameters = list(network.parameters())
     start = torch.cat([parameter.detach().flatten() for parameter in parameters])
@@ -86,9 +87,9 @@ def naive_steps(network, samples, indices, noised, momentum, mu):
         chosen = [index for index, u in zip(indices.tolist(), uniform, strict=True) if u < noised.probability]
         total = torch.zeros_like(start)
         for index in chosen:
-            gradient = gradient_of(network, samples, index)
-            total += gradient * min(1.0, noised.clip / float(gradient.norm()))
-        total += noised.noise_multiplier * noised.clip * torch.randn(len(start), generator=noise)
+            gradient = moving * gradient_of(network, samples, index)
+            total += gradient * min(1.0, noised.clip / max(float(gradient.norm()), 1e-12))
+        total += noised.noise_multiplier * noised.clip * moving * torch.randn(len(start), generator=noise)
         now = torch.cat([parameter.detach().flatten() for parameter in parameters])
         velocity = momentum * velocity + total / (noised.probability * len(indices)) + mu * (now - start)
         begin = 0
@@ -102,7 +103,9 @@ def generators():
 
 
 @pytest.mark.parametrize("build", [perceptron, group_norm])
-@pytest.mark.parametrize(("strategy", "mu"), [(SGD, 0.0), (FEDPROX, 0.5)], ids=["sgd", "fedprox"])
+@pytest.mark.parametrize(
+    ("strategy", "mu"), [(SGD, 0.0), (FEDPROX, 0.5), (FedBABU(), 0.0)], ids=["sgd", "fedprox", "fedbabu"]
+)
 def test_a_loop_over_samples_does_the_same(build, strategy, mu):
     torch.manual_seed(0)
     network, samples, indices = build(), few_samples(), torch.arange(3, 23)
@@ -111,7 +114,10 @@ def test_a_loop_over_samples_does_the_same(build, strategy, mu):
     trained = train_noised(
         flat, strategy, replace(LOCAL, momentum=0.9), STEPS, noised, samples, indices, RATE, constants, *generators()
     )
-    naive_steps(naive, samples, indices, noised, 0.9, mu)
+    moving = torch.ones(flat.layout.trainable)
+    if isinstance(strategy, FedBABU):
+        moving[flat.layout.head] = 0
+    naive_steps(naive, samples, indices, noised, 0.9, mu, moving)
     for name, tensor in naive.named_parameters():
         torch.testing.assert_close(flat.network.get_parameter(name).detach(), tensor.detach(), rtol=1e-4, atol=1e-6)
     assert trained.steps == STEPS

@@ -35,7 +35,7 @@ class InTraining:
     A client's local training is computed in the step that its upload is for, because nothing depends on it before.
 
     Attributes:
-        starts: of the clients that train, by arrival.
+        starts: of the clients that train or whose upload waits for the server, by arrival.
         drawn: number of starts since the start of the run, the address of the random draws.
         received: what the clients have received, by version.
     """
@@ -70,8 +70,9 @@ def next_arrivals(
 ) -> tuple[list[Start], InTraining, float]:
     """The uploads that arrive next.
 
-    A client whose upload has arrived is replaced at once by one that is drawn uniformly from the clients that neither
-    train nor have an upload among those of this step. All uploads of an instant arrive before any client starts.
+    A client whose upload has arrived is replaced by one that is drawn uniformly from the clients that neither train nor
+    have an upload that waits for this step or a later one: at once, or at the beginning of this step if the upload
+    arrived during the server's work on the step before. All uploads of an instant arrive before any client starts.
 
     Args:
         training: before the step.
@@ -83,14 +84,16 @@ def next_arrivals(
         seconds: T_k, float64 ``[N]``.
 
     Returns:
-        The K uploads in the order of arrival, the clients that train after that, and the time of the last arrival.
+        The K uploads in the order of arrival, the clients that train after that or whose upload waits, and the time at
+        which the K uploads are complete.
     """
     running, drawn, arrived = list(training.starts), training.drawn, list[Start]()
     heapq.heapify(running)
     while len(arrived) < count:
-        if not running or running[0].arrival > time:
+        if not running or running[0].arrival != time:
             busy = sorted(start.client for start in (*running, *arrived))
-            while len(running) < concurrency and len(busy) < len(seconds):
+            free = concurrency - sum(start.arrival > time for start in running)
+            for _ in range(min(free, len(seconds) - len(busy))):
                 place = int(numpy_generator(seed, "start", drawn).integers(len(seconds) - len(busy)))
                 for client in busy:  # the client at this place among those that are not busy
                     place += client <= place
