@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from fedrun.execution.client_measurements import measured_samples
 from fedrun.execution.context import ClientResult, ExecutionContext
 from fedrun.strategies.client_state import LAST, ClientStates
 from fedrun.strategies.contract import check_weights
@@ -37,8 +38,8 @@ class Accepted:
 class Aggregator:
     """Combines the clients' uploads, one at a time, into a :class:`CohortUpdate`.
 
-    Only running means, and the rows and norms that the server strategy needs, are kept, never a model per client. A
-    client whose upload or next state is not finite is excluded with both.
+    Only running means, and the rows and norms that the server strategy needs, are kept, never a model per client. If a
+    client's upload or next state is not finite, neither is used.
 
     Attributes:
         clients: this rank's part of the cohort, int64 ``[n]``.
@@ -94,7 +95,9 @@ class Aggregator:
         trained, position, uploads = result.trained, result.position, result.uploads
         if counts:
             client = int(self.clients[position])
-            self._processed.append((client, trained.processed + trained.measured, trained.compared))
+            backward, forward = measured_samples(self._context, int(self._context.clients.sizes[client]))
+            processed = trained.processed + trained.measured + backward
+            self._processed.append((client, processed, trained.compared + forward))
         vectors = (*uploads.values(), *result.client_state.values())
         counted = trained.loss_sum, trained.score_sum, trained.weight_sum
         *sums, loss, score, sample_weight = _numbers([*(vector.sum() for vector in vectors), *counted])

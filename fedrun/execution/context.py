@@ -66,6 +66,11 @@ class ExecutionContext(TrainingContext):
         mask = self.client.private(self.network.layout)
         return None if mask is None else mask.nonzero().flatten().to(self.network.vector.device)
 
+    @property
+    def private_size(self) -> int:
+        """The number of a model's entries that stay with the clients."""
+        return 0 if self.private is None else len(self.private)
+
     @cached_property
     def label_counts(self) -> torch.Tensor:
         """Training samples of every client per class, int64 ``[N, classes]``, on the CPU."""
@@ -86,7 +91,7 @@ class ExecutionContext(TrainingContext):
             lengths = {name: kept if name == OPTIMIZER else length for name, length in lengths.items()}
             lengths = {name: length for name, length in lengths.items() if length}
         if self.private is not None:
-            lengths = {**lengths, PRIVATE: len(self.private)}
+            lengths = {**lengths, PRIVATE: self.private_size}
         if self.idle_training is not None:
             lengths = {**lengths, **self.idle_training.client_state(layout)}
         lengths = {**lengths, **self.pipeline.client_state(self.client.sends)}

@@ -16,7 +16,6 @@ from fedrun.strategies.client import state_names
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.contract import check_finished, check_vector
-from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
 from fedrun.training.batches import processed, steps_of
@@ -234,12 +233,6 @@ class Executor(ABC):
             if not names.isdisjoint(states.held.get(client, {}))
         }
         return states.updated({**expired, **accepted})
-
-    def with_measured(self, update: CohortUpdate) -> CohortUpdate:
-        """A cohort's update, with the samples of its measurements counted."""
-        sizes = self.context.clients.sizes[update.processed[:, 0]].tolist()
-        measured = torch.tensor([(0, *measured_samples(self.context, size)) for size in sizes], dtype=torch.int64)
-        return replace(update, processed=update.processed + measured.reshape(-1, 3))
 
     def idle(self, job: CohortJob) -> ClientStates:
         """Train idle clients; return the client states with the results.

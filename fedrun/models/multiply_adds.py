@@ -11,7 +11,7 @@ from torch.nn.modules.conv import _ConvNd
 def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
     """The number of multiply-add pairs of a forward pass.
 
-    Linear, convolutional and recurrent layers are counted; others cost little.
+    Linear, convolutional, recurrent and attention layers' products with weights are counted; others cost little.
 
     Args:
         network: a network in any mode. It computes in evaluation mode, and its mode is restored.
@@ -21,17 +21,21 @@ def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
 
     def count(layer: Any, _: object, output: Any) -> None:
         nonlocal total
-        if isinstance(layer, torch.nn.RNNBase):
+        if isinstance(layer, torch.nn.RNNBase | torch.nn.MultiheadAttention):
             weights = [parameter for parameter in layer.parameters() if parameter.dim() > 1]
             states = output[0] if isinstance(output[0], torch.Tensor) else output[0].data  # packed
             positions = states.numel() // states.shape[-1]
         else:
             weights = [layer.weight]  # also where it is computed from other parameters
-            positions = output.numel() // layer.weight.shape[0]
+            positions = output.numel() // layer.weight.shape[1 if _is_transposed(layer) else 0]
         total += positions * sum(weight.numel() for weight in weights)
 
-    counted = (torch.nn.Linear, _ConvNd, torch.nn.RNNBase)
-    hooks = [layer.register_forward_hook(count) for layer in network.modules() if isinstance(layer, counted)]
+    counted = (torch.nn.Linear, _ConvNd, torch.nn.RNNBase, torch.nn.MultiheadAttention)
+    hooks = [
+        layer.register_forward_hook(count)
+        for layer in network.modules()
+        if isinstance(layer, counted) or _is_transposed(layer)
+    ]
     training = [layer for layer in network.modules() if layer.training]
     network.eval()
     try:
@@ -43,3 +47,8 @@ def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
         for layer in training:
             layer.training = True
     return total
+
+
+def _is_transposed(layer: torch.nn.Module) -> bool:
+    """Whether it is the linear layer of GPT-2, with weights ``[in, out]``, of transformers, which may be missing."""
+    return type(layer).__name__ == "Conv1D"

@@ -70,7 +70,7 @@ def late_costs(phase: Phase, server: ServerState, clients: torch.Tensor, executo
     """The downloads of clients (int64 ``[L]``) whose uploads are not used. What they compute is not counted."""
     if not len(clients):
         return Totals()
-    numbers = _numbers(phase.broadcast(server)) - _private(phase)
+    numbers = _numbers(phase.broadcast(server)) - executor.context.private_size
     sent = executor.context.pipeline.bytes_down(numbers, clients, server.slots)
     return Totals(params_down=numbers * len(clients), bytes_down=int(sent.sum()))
 
@@ -89,7 +89,7 @@ def usual_seconds(phase: Phase, executor: Executor, devices: Devices) -> torch.T
     pipeline, clients = executor.context.pipeline, torch.arange(len(phase.federation.train))
     server = phase.server.init(phase.initial_model(), phase.network.layout, len(clients))
     server, broadcast = replace(server, slots={**server.slots, **pipeline.slots()}), phase.server.broadcast(server)
-    numbers = _numbers(phase.broadcast(server)) - _private(phase)
+    numbers = _numbers(phase.broadcast(server)) - executor.context.private_size
     bytes_up = pipeline.bytes_up({name: broadcast[name].numel() for name in phase.client.sends})
     backward, forward = executor.usual_samples.unbind(1)
     bytes_down = pipeline.bytes_down(numbers, clients, server.slots)
@@ -129,7 +129,7 @@ def _transfers(
     if phase.federation.is_pooled:
         return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
     layout, pipeline = phase.network.layout, executor.context.pipeline
-    private = _private(phase)
+    private = executor.context.private_size
     if phase.clustering.downloads_all:  # downloads of several models are never compressed
         params_down += sum(_numbers(phase.broadcast(server)) for server in result.models)
         bytes_down += FLOAT * params_down
@@ -171,12 +171,6 @@ def _seconds(devices: Devices, phase: Phase, transfers: Transfers, processed: to
     bytes_down, bytes_up = transfers.bytes_down[places], transfers.bytes_up[places]
     # t ← t + max_k T_k + the server's time
     return float(devices.seconds(clients, bytes_down, backward, forward, bytes_up).max()) + devices.server
-
-
-def _private(phase: Phase) -> int:
-    """The number of a model's entries that stay with the clients."""
-    mask = phase.client.private(phase.network.layout)
-    return 0 if mask is None else int(mask.sum())
 
 
 def _numbers(vectors: Vectors) -> int:

@@ -320,7 +320,7 @@ class RoundRunner:
             del result
         updates, accepted = {}, dict[int, Vectors]()
         for model, aggregator in aggregators.items():
-            updates[model] = self.executor.with_measured(aggregator.result())
+            updates[model] = aggregator.result()
             accepted |= aggregator.client_states
         excluded = {client for update in updates.values() for client in update.excluded}
         return updates, self.executor.next_states(job.client_states, accepted, excluded)

@@ -234,9 +234,9 @@ class ClientStrategy:
         Args:
             received: the newest broadcast, with the global model that is evaluated, ``[P]``.
             client_state: the client's state.
-            client: its information in the next round, with :attr:`ClientInfo.batch_gradient` and
-                :attr:`ClientInfo.training_embeddings`, but without the threshold and the initial model, and with
-                :attr:`ClientInfo.measured_statistics`.
+            client: its information in the next round, with :attr:`ClientInfo.batch_gradient`,
+                :attr:`ClientInfo.training_embeddings` and :attr:`ClientInfo.measured_statistics`, but without the
+                threshold and the initial model.
         """
         private = self.private(client.layout)
         if private is None:

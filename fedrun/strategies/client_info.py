@@ -119,10 +119,11 @@ class ClientInfo:
         They depend on the seed, the purpose, the round and the client alone.
 
         Args:
-            purpose: distinguishes these numbers from others of the same client and round.
+            purpose: distinguishes these numbers from others that the strategy draws for the same client and round.
             draw: maps a generator on the CPU to a tensor ``[m]``.
         """
-        drawn = [draw(generator(self.seed, purpose, self.round, k)) for k in self.clients.flatten().tolist()]
+        purpose, clients = f"strategy/{purpose}", self.clients.flatten().tolist()
+        drawn = [draw(generator(self.seed, purpose, self.round, client)) for client in clients]
         return torch.stack(drawn).view(*self.clients.shape, -1).to(self.samples.device)
 
     def of(self, positions: int | list[int]) -> ClientInfo:

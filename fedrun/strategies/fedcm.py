@@ -59,9 +59,6 @@ class FedCMServer(UniformServer):
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {GLOBAL_GRADIENT: model.new_zeros(layout.trainable)})
 
-    def broadcast(self, state: ServerState) -> Vectors:
-        return {MODEL: state.model, GLOBAL_GRADIENT: state.slots[GLOBAL_GRADIENT]}
-
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         trainable = round.layout.trainable
         x, model = state.model[:trainable], update.mean[MODEL]

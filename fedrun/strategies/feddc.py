@@ -88,9 +88,6 @@ class FedDCServer(FedDynServer):
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {name: model.new_zeros(layout.trainable) for name in (DRIFT, GRADIENT)})
 
-    def broadcast(self, state: ServerState) -> Vectors:
-        return {MODEL: state.model, GRADIENT: state.slots[GRADIENT]}
-
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # w ← mean_S y_k + mean_N h_k;  G ← G + (1/N) Σ_S ΔG_k
         after, metrics = super().aggregate(state, update, round)

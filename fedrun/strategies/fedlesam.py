@@ -111,9 +111,6 @@ class SendsMove(ServerStrategy):
         state = super().init(model, layout, clients)
         return ServerState(state.model, {**state.slots, MOVE: model.new_zeros(layout.trainable)})
 
-    def broadcast(self, state: ServerState) -> Vectors:
-        return {**super().broadcast(state), MOVE: state.slots[MOVE]}
-
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         after, metrics = super().aggregate(state, update, round)  # type: ignore[safe-super]  # of the other base
         # u ← x_new − x

@@ -11,7 +11,7 @@ from fedrun.strategies.client import LinearCorrection
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.fedprox import FedProx
 from fedrun.strategies.server import CohortUpdate, Round, ServerState, ServerStrategy
-from fedrun.strategies.vectors import MODEL, Vectors, displacement
+from fedrun.strategies.vectors import MODEL, Vectors, minus
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class FedNovaClient(FedProx):
         self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
     ) -> tuple[Vectors, Vectors]:
         a = self.effective_steps(client)
-        direction = displacement(received[MODEL], model, client.trainable)
+        direction = minus(received[MODEL], model, client.trainable)
         direction[..., : client.trainable] /= a
         return {DIRECTION: direction, NORMALIZER: a}, {}
 
@@ -75,5 +75,5 @@ class FedNovaServer(ServerStrategy):
         trainable, steps = round.layout.trainable, update.mean[NORMALIZER]
         direction = update.mean[DIRECTION]
         direction[:trainable] *= steps
-        model = displacement(state.model, direction, trainable)
+        model = minus(state.model, direction, trainable)
         return ServerState(model, state.slots), {"effective_steps": steps.item()}

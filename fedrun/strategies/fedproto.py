@@ -110,9 +110,6 @@ class FedProtoServer(UniformServer):
         prototypes = model.new_zeros(layout.classes * layout.embedding)
         return ServerState(model, {PROTOTYPES: prototypes, KNOWN: model.new_zeros(layout.classes)})
 
-    def broadcast(self, state: ServerState) -> Vectors:
-        return {**super().broadcast(state), PROTOTYPES: state.slots[PROTOTYPES], KNOWN: state.slots[KNOWN]}
-
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         weights = update.mean[CLASS_WEIGHTS]
         held = weights[:, None] > 0

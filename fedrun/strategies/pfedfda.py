@@ -200,9 +200,6 @@ class PFedFDAServer(FedAvg):
         means = layout.head_rows(model[layout.head], with_bias=False).flatten().clone()
         return ServerState(model, {MEANS: means, COVARIANCE: torch.eye(layout.embedding).flatten().to(model)})
 
-    def broadcast(self, state: ServerState) -> Vectors:
-        return {**super().broadcast(state), **{name: state.slots[name] for name in (MEANS, COVARIANCE)}}
-
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # φ ← Σ_k p_k φ_k;  m_c ← Σ_k p_k m_kc;  S ← Σ_k p_k S_k
         return ServerState(update.mean[MODEL], {name: update.mean[name] for name in (MEANS, COVARIANCE)}), {}

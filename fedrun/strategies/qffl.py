@@ -11,7 +11,7 @@ from fedrun.config.config_class import config_class
 from fedrun.strategies.client import ClientStrategy, Measurement
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.server import CohortUpdate, Round, Senders, ServerState, ServerStrategy
-from fedrun.strategies.vectors import MODEL, Vectors, displacement
+from fedrun.strategies.vectors import MODEL, Vectors, minus
 
 STEP = "step"
 """Δw_k = L (w − y_k) on the parameters; float buffers travel in the same vector as they are."""
@@ -49,7 +49,7 @@ class QFFLClient(ClientStrategy):
         # Δw_k = L (w − y_k);  h_k / F_k^q = q ‖Δw_k‖² / F_k + L, with L = 1/η
         assert client.initial_loss is not None
         loss, lipschitz = client.initial_loss + LOSS_FLOOR, 1 / client.lr
-        step = displacement(received[MODEL], model, client.trainable)
+        step = minus(received[MODEL], model, client.trainable)
         moved = step[..., : client.trainable]
         moved *= lipschitz
         squared = torch.linalg.vector_norm(moved, dim=-1, keepdim=True).square()
@@ -72,4 +72,4 @@ class QFFLServer(ServerStrategy):
         # Σ Δ_k / Σ h_k = Σ F_k^q Δw_k / Σ F_k^q (h_k / F_k^q)
         trainable, step = round.layout.trainable, update.mean[STEP]
         step[:trainable] /= update.mean[CURVATURE]
-        return ServerState(displacement(state.model, step, trainable), state.slots), {}
+        return ServerState(minus(state.model, step, trainable), state.slots), {}

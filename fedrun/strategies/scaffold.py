@@ -114,9 +114,6 @@ class ScaffoldServer(UniformServer):
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {CONTROL: model.new_zeros(layout.trainable)})
 
-    def broadcast(self, state: ServerState) -> Vectors:
-        return {MODEL: state.model, CONTROL: state.slots[CONTROL]}
-
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         # x ← x + η_g mean_S (y_k − x); buffers are averaged plainly
         model = update.mean[MODEL]

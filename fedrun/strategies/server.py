@@ -266,8 +266,8 @@ class ServerStrategy(ABC):
         return senders.samples.double()
 
     def broadcast(self, state: ServerState) -> Vectors:
-        """The vectors that are sent to every client of the cohort, the model included."""
-        return {MODEL: state.model}
+        """The vectors that every client of the cohort receives: the model, and the slots that :attr:`sends` names."""
+        return {MODEL: state.model, **{name: slot for name, slot in state.slots.items() if name in self.sends}}
 
     def unsent(self, state: ServerState, clients: torch.Tensor) -> torch.Tensor:
         """How many numbers of the broadcast these clients (int64 ``[n]``) need not receive, int64 ``[n]``.

@@ -16,11 +16,11 @@ CENTRES = "centres"
 """All M models at once, ``[M, P]``, on their way down to clients that mix them."""
 
 
-def displacement(start: torch.Tensor, model: torch.Tensor, trainable: int) -> torch.Tensor:
-    """x − y over the parameters of models ``[..., P]``, a new vector; the float buffers in it are y's own.
+def minus(start: torch.Tensor, vector: torch.Tensor, trainable: int) -> torch.Tensor:
+    """x − v over the parameters of vectors ``[..., P]``, a new vector; the float buffers in it are v's own.
 
-    So displacements and buffers are sent and averaged together.
+    So differences and buffers are sent and averaged together.
     """
-    moved = model.clone()
-    torch.sub(start[..., :trainable], model[..., :trainable], out=moved[..., :trainable])
-    return moved
+    difference = vector.clone()
+    torch.sub(start[..., :trainable], vector[..., :trainable], out=difference[..., :trainable])
+    return difference

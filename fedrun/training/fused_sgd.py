@@ -9,7 +9,7 @@ weights, right after the block's part of the gradient at the inputs, G W. So eac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -29,20 +29,22 @@ class FusedSGDStep:
     """
 
     def __init__(self, network: torch.nn.Module) -> None:
-        # A Sequential only calls its children, so their weights have no other use. Several may contain the same layer.
-        layers = (
+        large = [
             layer
-            for parent in network.modules()
-            if type(parent) is torch.nn.Sequential
-            for layer in parent.children()
+            for layer in dict.fromkeys(_called_only(network))  # several Sequentials may contain the same layer
             if type(layer) is torch.nn.Linear
             and "forward" not in vars(layer)  # replaced for this layer alone
             and isinstance(layer.weight, torch.nn.Parameter)  # pruned layers compute it before each pass
             and layer.weight.requires_grad
             and layer.weight.numel() >= LARGE
             and layer.weight.device.type == "cpu"  # a GPU loses more by further launches
-        )
-        self._layers = list(dict.fromkeys(layers))
+        ]
+        # a module with the same weights may use them in its own way
+        owners: Counter[torch.Tensor] = Counter()
+        for module in network.modules():
+            owners.update(module.parameters(recurse=False))
+        owners.subtract(layer.weight for layer in large)
+        self._layers = [layer for layer in large if not owners[layer.weight]]
         self._parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self._edges = [torch.autograd.graph.get_gradient_edge(parameter) for parameter in self._parameters]
         self._uses: Counter[torch.Tensor] = Counter()  # of a weight, which several layers may share
@@ -120,6 +122,16 @@ class FusedSGDStep:
             if moving:
                 parameters, moves = zip(*moving, strict=True)
                 torch._foreach_add_(parameters, moves, alpha=-rate)
+
+
+def _called_only(network: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The modules below Sequentials alone. A Sequential only calls its children; any other module's forward pass can
+    use their weights in its own way.
+    """
+    if type(network) is torch.nn.Sequential:
+        for child in network.children():
+            yield child
+            yield from _called_only(child)
 
 
 def _move(weight: torch.Tensor, outputs: torch.Tensor, inputs: torch.Tensor, rate: float) -> None:

@@ -20,5 +20,5 @@ def train_cohort(
     aggregator = Aggregator(executor.context, server, state, job.cohort, job.cohort, job.client_states)
     for result in executor.client_results(job, progress):
         aggregator.add(result)
-    update = executor.with_measured(aggregator.result())
+    update = aggregator.result()
     return update, executor.next_states(job.client_states, aggregator.client_states, update.excluded)

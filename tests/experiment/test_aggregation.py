@@ -157,8 +157,8 @@ def test_clients_are_replaced_when_they_finish():
 
 
 def test_clients_start_after_the_servers_work():
-    """Two of five clients train at any time. Both uploads arrived before the server's work ended at 2 s: two others start
-    then. One upload is used at 2 s, the other waits for the next step, which can begin at 2.25 s.
+    """Two of five clients train at any time. Both uploads arrived before the server's work ended at 2 s: two others
+    start then. One upload is used at 2 s, the other waits for the next step, which can begin at 2.25 s.
     """
     seconds = torch.full((5,), 1.0, dtype=torch.float64)
     before = InTraining((Start(1.0, 0, 0), Start(1.5, 1, 0)))

@@ -189,7 +189,7 @@ class NaiveFedALA(NaiveOwnModels):
         first = client not in self.weights
         if first:
             self.weights[client] = {n: torch.ones_like(p) for n, p in self.network.named_parameters() if n in self.top}
-        order = torch.randperm(len(y), generator=generator(self.seed, "adaptation", self.index, client))
+        order = torch.randperm(len(y), generator=generator(self.seed, "strategy/adaptation", self.index, client))
         chosen, losses = order[: max(1, int(self.share * len(y)))], []
         common, own = dict(self.network.named_parameters()), dict(self.models[client].named_parameters())
         while True:

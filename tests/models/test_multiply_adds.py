@@ -31,11 +31,28 @@ class Last(nn.Module):
         (Last(), (2, 5, 3), 2 * 5 * (16 * 3 + 16 * 4 + 16 * 4 + 16 * 4)),  # four gates of 4 units
         (nn.Sequential(nn.BatchNorm1d(5), nn.ReLU()), (1, 5), 0),
         (nn.utils.parametrizations.weight_norm(nn.Linear(5, 7)), (3, 5), 3 * 5 * 7),
+        # queries, keys, values and their projection, then the perceptron
+        (nn.TransformerEncoderLayer(4, 2, 6, batch_first=True), (3, 5, 4), 15 * (4 * 4 * 4 + 2 * 4 * 6)),
     ],
-    ids=["linear", "perceptron", "convolution", "strides and groups", "LSTM", "nothing to count", "computed weights"],
+    ids=[
+        "linear",
+        "perceptron",
+        "convolution",
+        "strides and groups",
+        "LSTM",
+        "nothing to count",
+        "computed weights",
+        "attention",
+    ],
 )
 def test_counts(network: nn.Module, shape: tuple[int, ...], expected: int) -> None:
     assert multiply_adds(network, torch.zeros(shape)) == expected
+
+
+def test_the_linear_layer_of_gpt2() -> None:
+    linear = pytest.importorskip("transformers.pytorch_utils").Conv1D(7, 5)
+    assert list(linear.weight.shape) == [5, 7]
+    assert multiply_adds(linear, torch.zeros(3, 5)) == 3 * 5 * 7
 
 
 def test_nothing_is_left_behind() -> None:

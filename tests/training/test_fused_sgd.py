@@ -16,81 +16,66 @@ def in_place():
     return nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Dropout(0.0))
 
 
-class Twice(nn.Module):
-    """Its linear layer is used twice, and its weights once more by themselves."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-        self.last = nn.Linear(4, 6)
-
+class Pairs(nn.Module):
     def forward(self, x):
-        return self.last(self.layer(self.layer(x)) + x @ self.layer.weight)
+        return x.view(-1, 2, 2)
 
 
-class Recurring(nn.Module):
+def recurring():
     """A sequence: the linear layer sees ``[batch, length, width]``."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
-
-    def forward(self, x):
-        return self.inner(x.view(-1, 2, 2)).flatten(1)
+    return nn.Sequential(Pairs(), nn.Linear(2, 3), nn.Tanh(), nn.Flatten())
 
 
-class Repeated(nn.Module):
+def repeated():
     """A large layer is used three times: the gradient at its second use needs the weights as the third found them."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
-        self.last = nn.Linear(4, 6)
-
-    def forward(self, x):
-        return self.last(self.inner(self.inner(self.inner(x))))
+    inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    return nn.Sequential(inner, inner, inner, nn.Linear(4, 6))
 
 
-class Tied(nn.Module):
+def tied():
     """Two large layers have the same weights: the first one's gradient at its inputs needs their old values."""
-
-    def __init__(self):
-        super().__init__()
-        first, second = nn.Linear(4, 4), nn.Linear(4, 4)
-        second.weight = first.weight
-        self.inner = nn.Sequential(nn.Linear(4, 4), first, nn.Tanh(), second, nn.Linear(4, 6))
-
-    def forward(self, x):
-        return self.inner(x)
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    return nn.Sequential(nn.Linear(4, 4), first, nn.Tanh(), second, nn.Linear(4, 6))
 
 
-class Beside(nn.Module):
-    """Large layers beside each other, of which one looks at nothing that is trained."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Sequential(nn.Linear(4, 6, bias=False), nn.Tanh(), nn.Linear(6, 6))
-        self.second = nn.Sequential(nn.Linear(4, 6, bias=False))
-
-    def forward(self, x):
-        return self.first(x) * self.second(x)
-
-
-class Shared(nn.Module):
+def shared():
     """A large layer is in two Sequentials."""
+    layer = nn.Linear(4, 4)
+    return nn.Sequential(nn.Sequential(layer, nn.Tanh()), nn.Sequential(layer, nn.Linear(4, 6)))
+
+
+class OwnUse(nn.Module):
+    """Its forward pass uses a layer's weights once more by themselves, before the layer."""
 
     def __init__(self):
         super().__init__()
-        layer = nn.Linear(4, 4)
-        self.first, self.second = nn.Sequential(layer, nn.Tanh()), nn.Sequential(layer, nn.Linear(4, 6))
+        self.first, self.layer, self.last = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4)), nn.Linear(4, 6)
 
     def forward(self, x):
-        return self.second(self.first(x))
+        return self.last(self.layer(torch.tanh(self.first(x) @ self.layer[0].weight)))
+
+
+class Transposed(nn.Module):
+    """The product with another layer's weights, transposed."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x):
+        return torch.tanh(x @ self.weight)
+
+
+def borrowed():
+    """A module uses a large layer's weights in its own way, before the layer."""
+    layer = nn.Linear(4, 4)
+    return nn.Sequential(nn.Linear(4, 4), Transposed(layer.weight), layer, nn.Linear(4, 6))
 
 
 @pytest.mark.parametrize("block", [1, 8, 10**6], ids=["by rows", "in blocks", "at once"])
 @pytest.mark.parametrize("large", [0, 20, 10**6], ids=["every layer", "some", "none"])
-@pytest.mark.parametrize("encoder", [in_place, Twice, Recurring, Repeated, Tied, Beside, Shared])
+@pytest.mark.parametrize("encoder", [in_place, recurring, repeated, tied, shared, OwnUse, borrowed])
 def test_steps_are_those_of_torchs_sgd(monkeypatch, large, encoder, block):
     monkeypatch.setattr(descent, "LARGE", large)
     monkeypatch.setattr(descent, "BLOCK", block)

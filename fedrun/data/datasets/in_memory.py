@@ -48,7 +48,7 @@ class InMemory(DatasetConfig):
         train: Split,
         test: Split,
         classes: int,
-        users: Sequence[object] | None = None,
+        users: Iterable[object] | None = None,
         task: Task = CLASSIFICATION,
     ) -> InMemory:
         """Samples in memory as a dataset.
@@ -80,6 +80,8 @@ class InMemory(DatasetConfig):
         if users is None:
             dataset = in_memory(spec, encoding, names, splits["train"], splits["test"])
         else:
+            if isinstance(users, torch.Tensor):
+                users = users.tolist()
             if not isinstance(users, Iterable):
                 raise InputError(f"users={users!r}: allowed: a list or an array of names, one for each training sample")
             owners = [str(user) for user in users]
@@ -100,7 +102,7 @@ class InMemory(DatasetConfig):
         if task != CLASSIFICATION:  # the same targets may be learned in several ways
             known = fingerprint([dataset.fingerprint, json.dumps(as_config(task, "task"))])
             dataset = replace(dataset, fingerprint=known)
-        return cls(dataset)
+        return cls(_with_classes(dataset))
 
     @classmethod
     def of_table(cls, table: Any, columns: SampleTable) -> InMemory:
@@ -131,7 +133,7 @@ class InMemory(DatasetConfig):
             except (pyarrow.ArrowException, ValueError) as error:  # mixed types in a column, two of one name
                 reason = one_line("; ".join(map(str, error.args)), 200)
                 raise InputError(f"the table cannot be read: {reason}") from None
-        return cls(columns.dataset(table, Path("the table")))
+        return cls(_with_classes(columns.dataset(table, Path("the table"))))
 
     @property
     def spec(self) -> Spec:
@@ -143,6 +145,14 @@ class InMemory(DatasetConfig):
 
     def load(self) -> Dataset:
         return self.dataset
+
+
+def _with_classes(dataset: Dataset) -> Dataset:
+    """The dataset, with the number of classes in its fingerprint if no sample is of the last class."""
+    task, classes = dataset.spec.task, dataset.spec.classes
+    if not (task.has_classes or task.per_symbol) or classes == int(dataset.targets.max()) + 1:
+        return dataset
+    return replace(dataset, fingerprint=fingerprint([dataset.fingerprint, classes]))
 
 
 def _check_split(split: Arrays, train: Arrays, classes: int, task: Task, where: str) -> None:

@@ -147,6 +147,11 @@ def test_samples_belong_to_users():
     federation = Natural(sample_fraction=1.0, train_fraction=0.9, min_samples=1, seed=0).split(dataset, seed=0)
     assert federation.train.sizes.tolist() == [2, 2, 1]
     assert federation.test.samples.tolist() == [5, 6, 7]
+    known = dataset.fingerprint
+    dataset = fedrun.InMemory.of((images, classes), split(3), classes=3, users=torch.tensor([2, 1, 2, 10, 1])).load()
+    assert dataset.users.names == ("1", "10", "2", "test")
+    dataset = fedrun.InMemory.of((images, classes), split(3), classes=3, users=["b", "a", "c", "b", "a"]).load()
+    assert dataset.fingerprint != known
     with pytest.raises(InputError, match=r"^users: 1 for 5 training samples; allowed: one for each$"):
         fedrun.InMemory.of((images, classes), split(3), classes=3, users=["a"])
     with pytest.raises(InputError, match=r"^users=5: allowed: a list or an array of names, one for each"):
@@ -200,6 +205,18 @@ def test_a_data_frame():
         fedrun.InMemory.of_table({"age": [1.0]}, columns)
     with pytest.raises(InputError, match=r"^columns: Digits; allowed: a dataset option for tables"):
         fedrun.InMemory.of_table(frame, fedrun.option("dataset", "digits"))
+
+
+def test_the_same_arrays_with_more_classes_are_other_data() -> None:
+    """Folders of runs are named by the fingerprint."""
+    arrays = (np.zeros((4, 2), dtype=np.float32), np.array([0, 1, 2, 1]))
+    prints = [fedrun.InMemory.of(arrays, arrays, classes=classes).load().fingerprint for classes in (3, 3, 4, 10)]
+    assert prints[0] == prints[1] and len(set(prints)) == 3
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"age": [1.0, 2.0, 3.0, 4.0], "outcome": [0, 1, 2, 1]})
+    options = (fedrun.option("dataset", "tabular", label="outcome", classes=classes) for classes in (None, 3, 10))
+    prints = [fedrun.InMemory.of_table(frame, columns).load().fingerprint for columns in options]
+    assert prints[0] == prints[1] != prints[2]
 
 
 def test_the_same_arrays_with_another_task_are_other_data() -> None:
