@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -70,7 +71,7 @@ class TransformersModel(AdaptedModel):
             network = (
                 self._random(kind, spec, outputs) if self.config is not None else self._loaded(kind, outputs, causal)
             )
-        vocabulary = network.get_input_embeddings().num_embeddings
+        vocabulary = len(network.get_input_embeddings().weight)
         if spec.vocabulary is not None and vocabulary < spec.vocabulary:
             raise InputError(
                 f"{self.key}: knows {vocabulary} symbols; allowed: at least the dataset's {spec.vocabulary}"
@@ -85,7 +86,9 @@ class TransformersModel(AdaptedModel):
         texts = TextNetwork(network, spec.padding, None if chosen else _first_position(network))
         if causal:
             _check_order(texts, spec, self.key)
-        return self.adapt(texts, spec, "model", task_layers)
+        adapted = self.adapt(texts, spec, "model", task_layers)
+        _check_padding(adapted, spec, self.key)
+        return adapted
 
     def _random(self, kind: Any, spec: Spec, outputs: Mapping[str, int]) -> Any:
         """A model with random weights."""
@@ -94,7 +97,11 @@ class TransformersModel(AdaptedModel):
         own = {key: value for key, value in (self.config or {}).items() if key != "model_type"}
         try:
             self._check_keys(own)
-            config = transformers.AutoConfig.for_model(self._type, **{"vocab_size": spec.vocabulary, **own, **outputs})
+            usual: dict[str, Any] = {"vocab_size": spec.vocabulary}
+            padding = getattr(transformers.AutoConfig.for_model(self._type), "pad_token_id", None)
+            if padding is not None and padding >= (own.get("vocab_size") or spec.vocabulary or math.inf):
+                usual["pad_token_id"] = spec.padding  # the architecture's, such as ModernBERT's 50283, is no symbol
+            config = transformers.AutoConfig.for_model(self._type, **{**usual, **own, **outputs})
             if isinstance(spec.task, LanguageModelling):
                 _only_backwards(config)
             return kind.from_config(config, dtype=torch.float32)
@@ -155,6 +162,8 @@ def _set_padding(network: Any, padding: int | None, is_random: bool) -> None:
             with torch.no_grad():
                 others = torch.cat([embedding.weight[:usual], embedding.weight[usual + 1 :]])
                 embedding.weight[usual].normal_(0.0, float(others.std()))
+                if padding is not None:
+                    embedding.weight[padding] = 0.0  # some architectures, such as MobileBERT, read the next symbol's
     network.config.pad_token_id = -1 if padding is None else padding  # -1 is not a symbol: the last one is read
 
 
@@ -185,6 +194,21 @@ def _check_order(network: torch.nn.Module, spec: Spec, key: str) -> None:
         raise InputError(
             f"{key}: its outputs for a symbol depend on the next ones, which they predict; allowed: a causal language "
             "model, such as gpt2"
+        )
+
+
+def _check_padding(network: torch.nn.Module, spec: Spec, key: str) -> None:
+    """Reject a network whose output for a text depends on how far the text is padded."""
+    if spec.padding is None or spec.input_shape[0] == 1:
+        return
+    text = torch.full((1, 1), 0 if spec.padding else 1)
+    padded = torch.cat([text, torch.full((1, min(spec.input_shape[0], 8) - 1), spec.padding)], dim=1)
+    with torch.no_grad():
+        alone, beside = (network.eval()(symbols)[0] for symbols in (text, padded))
+    if not torch.allclose(alone, beside[:1] if spec.task.per_symbol else beside, rtol=1e-3, atol=1e-5):
+        raise InputError(
+            f"{key}: its outputs for a text depend on how many padding symbols follow it; allowed: a model that reads a "
+            "text's own symbols only, such as bert"
         )
 
 

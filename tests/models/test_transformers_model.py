@@ -155,6 +155,28 @@ def test_the_datasets_padding_replaces_the_architectures(config):
     assert (embedding.padding_idx, embedding.weight[:2].norm(dim=1).min() > 0) == (10, True)
 
 
+XLNET = {"model_type": "xlnet", "d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 24}
+FNET = {"model_type": "fnet", "hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 24}
+MOBILEBERT = {**BERT, "model_type": "mobilebert"}
+MODERNBERT = {**{key: value for key, value in BERT.items() if "dropout" not in key}, "model_type": "modernbert"}
+
+
+@pytest.mark.parametrize("config", [BERT, GPT2, MOBILEBERT, MODERNBERT], ids=lambda config: config["model_type"])
+def test_an_output_does_not_depend_on_how_far_a_text_is_padded(config):
+    network = text_model(config=config).build(replace(TEXTS, padding=10)).eval()
+    text = torch.tensor([[3, 5, 2]])
+    padded = torch.tensor([[3, 5, 2, 10, 10, 10]])
+    with torch.no_grad():
+        torch.testing.assert_close(network(padded), network(text), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("config", [XLNET, FNET], ids=lambda config: config["model_type"])
+def test_a_model_that_reads_padding_is_refused(config):
+    text_model(config=config).build(TEXTS)  # without padding
+    with pytest.raises(InputError, match=r"^model=transformers .*: its outputs for a text depend on how many paddin"):
+        text_model(config=config).build(replace(TEXTS, padding=10))
+
+
 def test_a_padding_of_ones_own_stays():
     network = text_model(config={**BERT, "pad_token_id": 4}).build(TEXTS)
     embedding = network.get_submodule("encoder.model.bert.embeddings.word_embeddings")

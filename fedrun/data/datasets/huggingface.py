@@ -307,15 +307,16 @@ def _parts(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
 
 
 def _drawn(config: HuggingFace, rows: datasets.Dataset) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """The training and the test rows of a split, drawn with seed 0."""
+    """The training and the test rows of a split, drawn with seed 0, each in the order of the split."""
     try:
-        drawn = rows.train_test_split(test_size=config.test_share, seed=0)
+        drawn = rows.select_columns([ROW]).train_test_split(test_size=config.test_share, seed=0)
     except ValueError:  # a part would be empty
         raise InputError(
             f"dataset.test_share={config.test_share}: leaves none of the {len(rows)} rows of {config.train} to train, "
             "or none to test; allowed: a share that leaves some of both"
         ) from None
-    return drawn["train"], drawn["test"]
+    train, test = (rows.select(np.sort(drawn[part][ROW]) - 1) for part in ("train", "test"))
+    return train, test
 
 
 def _numbered(config: HuggingFace, split: datasets.Dataset) -> datasets.Dataset:

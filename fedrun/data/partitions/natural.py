@@ -31,7 +31,7 @@ class Natural(Partition):
 
     With LEAF's ``all_data`` files the keys are those of its scripts: ``sample_fraction`` is ``--sf``, the dataset's own
     ``min_samples`` is ``-k`` and ``train_fraction`` is ``--tf`` of a split by user. LEAF's split by sample is
-    ``population.test_share``; by default that is LEAF's temporal split where samples are windows of text.
+    ``population.test_share``; by default that is LEAF's temporal split where samples are windows of text that overlap.
 
     Attributes:
         sample_fraction: share of all samples, in (0, 1]: whole users are drawn, for training and test alike, until

@@ -166,7 +166,10 @@ def test_a_share_of_the_training_split(tmp_path: Path) -> None:
     rows.save_to_disk(str(tmp_path / "one"))
     dataset = texts(tmp_path / "one", test=None, test_share=0.3).load()
     assert dataset.train_size == 7
-    assert sorted(dataset.inputs[:, 0].tolist()) == [ord(letter) for letter in "abcdefghij"]
+    train, test = ("".join(map(chr, part.tolist())) for part in dataset.inputs[:, 0].split([7, 3]))
+    assert sorted(train + test) == list("abcdefghij")
+    assert (list(train), list(test)) == (sorted(train), sorted(test))  # in the order of the split
+    assert test != "hij"
 
 
 def test_a_share_that_leaves_nothing_to_train(tmp_path: Path) -> None:
