@@ -207,8 +207,8 @@ def _check_padding(network: torch.nn.Module, spec: Spec, key: str) -> None:
         alone, beside = (network.eval()(symbols)[0] for symbols in (text, padded))
     if not torch.allclose(alone, beside[:1] if spec.task.per_symbol else beside, rtol=1e-3, atol=1e-5):
         raise InputError(
-            f"{key}: its outputs for a text depend on how many padding symbols follow it; allowed: a model that reads a "
-            "text's own symbols only, such as bert"
+            f"{key}: its outputs for a text depend on how many padding symbols follow it; allowed: a model that reads "
+            "only a text's own symbols, such as bert"
         )
 
 

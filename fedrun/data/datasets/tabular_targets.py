@@ -1,4 +1,4 @@
-"""A table of the user's own with columns of numbers to predict."""
+"""The users' own tables with a column for each output of the model: numbers to predict, or several labels."""
 
 from __future__ import annotations
 
@@ -9,14 +9,41 @@ import numpy as np
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.column_targets import ColumnTargets, stacked
-from fedrun.data.datasets.sample_table import TableHead
+from fedrun.data.datasets.base import Spec
+from fedrun.data.datasets.sample_table import SampleTable, TableHead, numbers
+from fedrun.data.datasets.table_columns import ColumnKeys, Columns
 from fedrun.data.tasks.base import Task
+from fedrun.data.tasks.multi_label import MultiLabel
 from fedrun.data.tasks.regression import Regression
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow
+
+ROUNDING = 1e-3
+"""Largest error of rounding targets to float32, as a share of their standard deviation."""
+
+
+@config_class
+class ColumnTargets(SampleTable):
+    """A table whose targets are columns of numbers, one per output.
+
+    Attributes:
+        labels: the columns; None: the one that is named like a target.
+        task: without the training rows' scale, which is known when the table is read.
+    """
+
+    labels: tuple[str, ...] | None
+
+    task: ClassVar[Task]
+
+    @property
+    def keys(self) -> ColumnKeys:
+        return ColumnKeys("labels", self.labels or (), self.client, self.split, self.drop, texts=False)
+
+    def head(self, path: Path, table: pyarrow.Table, columns: Columns) -> TableHead:
+        spec = Spec(input_shape=(len(columns.features),), classes=len(columns.targets), task=self.task)
+        return TableHead(columns, spec, columns.targets)
 
 
 @config_class
@@ -55,8 +82,32 @@ class TabularRegression(ColumnTargets):
         return torch.from_numpy(stored), scaled_task(numbers[training]) if self.standardise else Regression()
 
 
-ROUNDING = 1e-3
-"""Largest error of rounding targets to float32, as a share of their standard deviation."""
+@config_class
+class TabularMultiLabel(ColumnTargets):
+    """Any number of labels for each sample.
+
+    Attributes:
+        labels: a column for each label: 1 where a sample has it, otherwise 0.
+    """
+
+    task: ClassVar[Task] = MultiLabel()
+
+    def targets(
+        self, path: Path, table: pyarrow.Table, head: TableHead, training: np.ndarray
+    ) -> tuple[torch.Tensor, Task]:
+        has = stacked(path, table, head)
+        wrong = (has != 0) & (has != 1)
+        if wrong.any():
+            row, label = (int(place) for place in np.argwhere(wrong)[0])
+            raise InputError(
+                f"{path}: row {row + 1} has {head.columns.targets[label]} {has[row, label]:g}; allowed: 0 or 1"
+            )
+        return torch.from_numpy(has.astype(np.uint8)), MultiLabel()
+
+
+def stacked(path: Path, table: pyarrow.Table, head: TableHead) -> np.ndarray:
+    """The target columns, float64 ``[n, k]``, all finite."""
+    return np.stack([numbers(path, table, column) for column in head.columns.targets], axis=1)
 
 
 def varying(targets: np.ndarray) -> np.ndarray:
