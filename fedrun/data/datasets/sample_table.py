@@ -271,12 +271,21 @@ def _clients(path: Path, table: pyarrow.Table, column: str | None) -> tuple[np.n
     """Each row's client number, int64 ``[n]``, and the clients' names; a single client if there is no column."""
     if column is None:
         return np.zeros(table.num_rows, np.int64), ["all"]
+    return numbered(names_in(path, table, column, "clients are texts or integers"))
+
+
+def names_in(path: Path, table: pyarrow.Table, column: str, allowed: str) -> list[str | int]:
+    """The values of a column of names: texts or integers.
+
+    Raises:
+        InputError: a value is missing or neither; the message ends with ``allowed``.
+    """
     values = table.column(column).to_pylist()
     for row, value in enumerate(values, start=1):
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if not (whole or (isinstance(value, str) and value)):
-            raise InputError(f"{path}: row {row} has {column} {value!r}; clients are texts or integers")
-    return numbered([int(value) if isinstance(value, float) else value for value in values])
+            raise InputError(f"{path}: row {row} has {column} {value!r}; {allowed}")
+    return [int(value) if isinstance(value, float) else value for value in values]
 
 
 def as_written(path: Path, table: pyarrow.Table, column: str) -> pyarrow.Table:

@@ -12,7 +12,7 @@ from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
-from fedrun.data.datasets.sample_table import SEPARATED, SampleTable, TableHead, as_written
+from fedrun.data.datasets.sample_table import SEPARATED, SampleTable, TableHead, as_written, names_in
 from fedrun.data.datasets.table_columns import ColumnKeys, Columns, numeric, textual
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
@@ -88,18 +88,11 @@ class Tabular(SampleTable):
         return torch.tensor([number[value] for value in _labels(path, table, column)]), CLASSIFICATION
 
 
-def _labels(path: Path, table: pyarrow.Table, column: str) -> list[str] | list[int]:
+def _labels(path: Path, table: pyarrow.Table, column: str) -> list[str | int]:
     """The values of a label column, all texts or all integers.
 
     Raises:
         InputError: a label is missing, or no integer.
     """
-    values = table.column(column).to_pylist()
-    for row, value in enumerate(values, start=1):
-        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        if not (whole or (isinstance(value, str) and value)):
-            raise InputError(
-                f"{path}: row {row} has {column} {value!r}; labels are integers or texts "
-                "(dataset=tabular_regression predicts numbers)"
-            )
-    return [int(value) if isinstance(value, (bool, float)) else value for value in values]
+    allowed = "labels are integers or texts (dataset=tabular_regression predicts numbers)"
+    return [int(value) if isinstance(value, bool) else value for value in names_in(path, table, column, allowed)]
