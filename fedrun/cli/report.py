@@ -228,7 +228,7 @@ def draw(settings: Sequence[Setting], key: str, against: Against, targets: Seque
 
     lines = {setting.name: Line([run.rows for run in setting.drawn]) for setting in settings}
     with drawing(path):
-        plot_panels({(key, wording.name(key)): lines}, path, against, targets=[*map(Target.of, targets)])
+        plot_panels({((key,), wording.name(key)): lines}, path, against, targets=[*map(Target.of, targets)])
 
 
 @contextmanager

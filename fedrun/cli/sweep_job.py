@@ -44,7 +44,8 @@ def sweep_job(config: DictConfig) -> float:
     begin, together = f"== {hydra.job.num}: ", parallel_jobs(hydra.launcher)
     log_to_screen(logging.WARNING, begin)
     try:
-        experiment = build_experiment(replace(Composed.of(config, hydra), sweep=Path(hydra.sweep.dir).name))
+        composed = replace(Composed.of(config, hydra), sweep=Path(hydra.sweep.dir).name)
+        experiment = build_experiment(composed)
         check_job(experiment)
         if searches(hydra.sweeper) and experiment.validation.evaluation_split == "test":
             raise InputError(WITHOUT_VALIDATION)
@@ -56,7 +57,7 @@ def sweep_job(config: DictConfig) -> float:
         last = pooled_metric(final, score)
         value, rounds = wording.value(score, last), wording.counted(summary["rounds"], "round")
         say(f"{begin}{recorded_split(final)} {wording.name(score)} {value} after {rounds}", sys.stdout)
-        Outcome(overrides, summary, None, earlier).save(hydra.runtime.output_dir)
+        Outcome(overrides, summary, None, earlier, composed.setting).save(hydra.runtime.output_dir)
         return math.nan if last is None else float(last)
     except (InputError, RunError) as error:
         failure = str(error)

@@ -50,6 +50,11 @@ class Composed:
     hparams: str | None = None
     sweep: str | None = None
 
+    @property
+    def setting(self) -> str:
+        """The setting whose values for the strategy count: the choice of ``hparams``, or the dataset."""
+        return self.choices.get(HPARAMS) or self.choices["dataset"]
+
     @classmethod
     def of(cls, config: DictConfig, hydra: DictConfig | HydraConf) -> Composed:
         """The configuration that Hydra composed.

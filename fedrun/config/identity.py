@@ -66,7 +66,10 @@ def relevant(config: Mapping[str, Any]) -> Plain:
 
 def _uncached(node: Any) -> Any:
     if isinstance(node, Mapping):
-        return {key: _uncached(value) for key, value in node.items() if key not in CACHING}
+        own = not str(node.get("_target_", "fedrun.")).startswith(
+            "fedrun."
+        )  # a key of a user's class may mean anything
+        return {key: _uncached(value) for key, value in node.items() if own or key not in CACHING}
     return [_uncached(item) for item in node] if isinstance(node, list) else node
 
 
@@ -107,11 +110,11 @@ def identity(value: Any, path: str) -> Any:
     if isinstance(value, Mapping):
         return {str(key): identity(item, f"{path}.{key}") for key, item in value.items()}
     kind = type(value)
-    below_dataset = path.partition(".")[0] == DATASET
+    cached = path.partition(".")[0] == DATASET and kind.__module__.startswith("fedrun.")
     values = {
         key: identity(_counted(value, key, item), f"{path}.{key}")
         for key, item in arguments(value, path).items()
-        if not (below_dataset and key in CACHING) and not _neutral(kind, key, item)
+        if not (cached and key in CACHING) and not _neutral(kind, key, item)
     }
     return {"class": class_name(f"{kind.__module__}.{kind.__qualname__}"), **values}
 

@@ -42,7 +42,7 @@ def listed_file(group: str) -> Path:
 def listed(group: str) -> dict[str, str]:
     """The options of a group that :func:`listed_file` lists, each with the first sentence of the comment above it."""
     file = listed_file(group)
-    if not (group and file.with_suffix("").is_dir() and file.is_file()):
+    if group in ("", "config") or "/" in group or not file.is_file():
         return {}
     return dict(_comments(file, file.stat().st_mtime_ns))
 
@@ -173,7 +173,9 @@ def groups(folders: Iterable[Path]) -> list[str]:
 
 def _groups(folder: Path, above: str) -> Iterator[str]:
     for path in (folder / above).iterdir():
-        group = f"{above}/{path.name}" if above else path.name
+        group = f"{above}/{path.stem}" if above else path.stem
+        if listed(group):
+            yield group
         if path.is_dir() and path.name != "hydra":
             yield group
             if group not in CHOSEN_BY_PATH:

@@ -15,7 +15,7 @@ from typing import Any
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_lists import DefaultsTree, NotPlainError, Placed
 from fedrun.config.dotted_keys import NO_VALUE, value_at
-from fedrun.config.options import conf_dir
+from fedrun.config.options import conf_dir, listed
 from fedrun.config.overrides import parsed
 
 REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
@@ -93,7 +93,9 @@ def _arguments(overrides: Sequence[str]) -> tuple[dict[str, str], set[str], list
         except HydraException:
             raise NotPlainError from None
         key, value = override.get_key_element(), override.value()
-        is_group = (conf_dir() / override.key_or_group).is_dir() and not isinstance(value, dict)
+        is_group = bool(
+            listed(override.key_or_group) or (conf_dir() / override.key_or_group).is_dir()
+        ) and not isinstance(value, dict)
         if key.startswith(("hydra", "+")) or override.is_sweep_override():
             raise NotPlainError
         if is_group and key.startswith("~") and value is None:

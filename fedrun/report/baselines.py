@@ -37,7 +37,8 @@ class Baselines:
         by_key = name.replace("/", ".")  # a sweep's table names an option as it is chosen: strategy/client=sgd
         matches = tuple(setting for setting in settings if setting.name in (name, by_key))
         matches = matches or tuple(setting for setting in settings if setting.strategy == name)
-        found = cls(matches[0].name if len(matches) == 1 else name, matches)
+        alike = tuple(settings) if matches and name == matches[0].strategy else ()
+        found = cls(matches[0].name if len(matches) == 1 else name, matches, alike)
         if not matches or not found.distinct:
             problem = f"{len(matches)} settings have this strategy" if matches else "no such setting"
             raise InputError(f"baseline {name}: {problem}; allowed: {', '.join(setting.name for setting in settings)}")

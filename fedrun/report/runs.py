@@ -184,7 +184,7 @@ def _name(folder: Path) -> str | None:
 
 def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
     """The run folders in and below some places, each once, and a line for every place that has none."""
-    run_paths: dict[Path, None] = {}
+    run_paths: dict[Path, Path] = {}
     problems: list[str] = []
     for place in places:
         if not (folders := matches(place)):
@@ -193,8 +193,9 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
         below = run_folders(folders) or runs_of_sweeps(folders)
         if not below:
             problems.append(f"{place}: holds no run (no {METRICS} and no {SUMMARY})")
-        run_paths.update(dict.fromkeys(below))
-    return list(run_paths), problems
+        for folder in below:
+            run_paths.setdefault(folder.resolve(), folder)
+    return list(run_paths.values()), problems
 
 
 def matches(place: str) -> list[Path]:

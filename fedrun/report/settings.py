@@ -17,7 +17,7 @@ from fedrun.report.runs import Run
 Leaves = Mapping[str, Any]
 """A configuration's values under their dotted keys."""
 
-NOT_IN_SETTING = frozenset({"data_dir", "dataset.vectors", "train_clients", "miss_probability"})
+NOT_IN_SETTING = frozenset({"data_dir", "dataset.data_dir", "dataset.vectors", "evaluation.train_clients"})
 """Keys that are part of a run's identity but change no number of a report, so they do not make another setting. The
 places of files are among them: the data's fingerprint shows whether their content is the same."""
 
@@ -68,13 +68,10 @@ class Setting:
 
 def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a configuration that can change a result, without seeds, under their dotted keys."""
-    values = {
-        key: value
-        for key, value in flattened(relevant(config))
-        if not NOT_IN_SETTING.intersection((key, *key.split(".")))
-    }
+    values = {key: value for key, value in flattened(relevant(config)) if key not in NOT_IN_SETTING}
     if not values.get("evaluation.adaptive"):
         values.pop("evaluation.batch_size", None)  # it changes rounding only
+        values.pop("evaluation.miss_probability", None)
     values.pop("study", None)  # a key of earlier versions, null in every run
     return values
 

@@ -22,12 +22,14 @@ class Outcome:
         summary: summary of a completed run; None if it failed.
         error: one line about a failed run; None if it completed.
         earlier: whether the run had been finished before the sweep.
+        setting: the setting whose values for its strategy the run takes: its choice of ``hparams``, or its dataset.
     """
 
     overrides: tuple[str, ...]
     summary: dict[str, Any] | None
     error: str | None
     earlier: bool = False
+    setting: str = ""
 
     def save(self, folder: str | Path) -> None:
         """Write it to the job's folder.

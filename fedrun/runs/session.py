@@ -24,8 +24,8 @@ from fedrun.runs.checkpoint import Checkpoint, Identity
 from fedrun.runs.client_table import save_clients
 from fedrun.runs.decisions import decisions
 from fedrun.runs.display import wording
-from fedrun.runs.display.curves import plot_curves
 from fedrun.runs.display.federation import plot_labels, summarise
+from fedrun.runs.display.panels import plot_curves
 from fedrun.runs.folder import (
     CHECKPOINT,
     CLIENTS,

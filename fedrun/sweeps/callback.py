@@ -373,7 +373,7 @@ def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw the curves of all runs: one label per setting, the mean over its seeds."""
     from fedrun.data.targets import Target
     from fedrun.report.sweep_table import labels
-    from fedrun.runs.display.curves import plot_curves
+    from fedrun.runs.display.panels import plot_curves
     from fedrun.runs.folder import METRICS
     from fedrun.runs.metrics_file import read_rows
 

@@ -28,6 +28,7 @@ from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.runs.display import wording
 from fedrun.runs.outcome import Outcome
+from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
         by_arm.setdefault(id(trial.arm), []).append((trial, score(trial_outcomes, metric)))
         for outcome in trial_outcomes:
             if outcome.summary is not None:
-                trial.arm.run = named_after(outcome.summary)
+                trial.arm.run = outcome.setting, str(outcome.summary["strategy"])
                 if metric not in outcome.summary["final"]:
                     raise InputError(
                         f"hydra.sweeper.metric={metric}: a run has no such metric; allowed: "
@@ -242,16 +243,6 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
         best, _ = max(known, key=lambda one: sign * one[1])
         arm.edges += tuple(at_edge(best.values, [trial.values for trial, _ in scored]))
         arm.chosen += best.values
-
-
-def named_after(summary: Mapping[str, Any]) -> tuple[str, str]:
-    """The setting of a run, which is its choice of ``hparams`` or its dataset, and its strategy.
-
-    A run takes the strategy's own values from the option SETTING-STRATEGY of ``hparams``.
-    """
-    strategy = str(summary["strategy"])
-    setting = str(summary.get("hparams") or summary["dataset"]).split()[0]  # an explanation may follow
-    return setting.removesuffix(f"-{strategy}"), strategy
 
 
 def score(outcomes: Sequence[Outcome], metric: str) -> float:
@@ -310,7 +301,8 @@ def choice(arm: Arm, metric: str) -> str:
 
 
 def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> dict[Path, Arm]:
-    """Write a suggestion for every arm that has run: ``SETTING-STRATEGY.yaml``, numbered if the name is taken.
+    """Write a suggestion for every arm that has run: ``SETTING-STRATEGY.yaml``, or ``SETTING-STRATEGY.N.yaml`` for each
+    of several arms with the same setting and strategy, of which none is used without a choice.
 
     It replaces the option of this name, so it also has that option's values which were not tuned.
 
@@ -319,15 +311,16 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> dic
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = option_files(HPARAMS)
-    taken: dict[str, int] = {}
-    files: dict[Path, Arm] = {}
+    by_name: dict[str, list[Arm]] = {}
     for arm in arms:
-        if arm.run is None:
-            continue
-        name = "-".join(arm.run)
-        taken[name] = taken.get(name, 0) + 1
-        path = folder / (f"{name}.yaml" if taken[name] == 1 else f"{name}.{taken[name]}.yaml")
+        if arm.run is not None:
+            by_name.setdefault("-".join(arm.run), []).append(arm)
+    files: dict[Path, Arm] = {}
+    for name, alike in by_name.items():
         before = content(HPARAMS, name, known[name]) if name in known else {}
-        path.write_text(suggestion(arm, metric, command, before), encoding="utf-8")
-        files[path] = arm
+        for number, arm in enumerate(alike, start=1):
+            path = folder / (f"{name}.yaml" if len(alike) == 1 else f"{name}.{number}.yaml")
+            with atomic_write(path) as file:
+                file.write(suggestion(arm, metric, command, before).encode())
+            files[path] = arm
     return files

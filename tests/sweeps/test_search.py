@@ -26,7 +26,6 @@ from fedrun.sweeps.search import (
     check_stages,
     choice,
     examples,
-    named_after,
     settle,
     suggest,
     trials,
@@ -43,7 +42,8 @@ TUNES = [name for name in options("experiment") if name.endswith("/tune")]
 
 
 def outcome(value: float | None, strategy: str = "a", **more: Any) -> Outcome:
-    return Outcome((), {"dataset": "digits", "strategy": strategy, "final": {METRIC: value, **more}}, None)
+    summary = {"dataset": "digits", "strategy": strategy, "final": {METRIC: value, **more}}
+    return Outcome((), summary, None, setting="digits")
 
 
 def knows(job: list[str], key: str) -> bool:
@@ -174,25 +174,12 @@ def test_values_asked_for_on_the_command_line():
     assert [with_arguments(stage, arguments) for stage in STAGES] == [{"local.lr": "0.5,0.7"}, STAGES[1]]
 
 
-@pytest.mark.parametrize(
-    ("hparams", "setting"),
-    [
-        (None, "digits"),
-        ("pfllib", "pfllib"),
-        ("femnist-a", "femnist"),
-        ("femnist (the dataset's setting; it has no values of its own for a)", "femnist"),
-    ],
-)
-def test_a_suggestion_is_named_after_the_setting_in_which_a_run_looks_for_it(hparams, setting):
-    assert named_after({"dataset": "digits", "strategy": "a", "hparams": hparams}) == (setting, "a")
-
-
 def test_a_suggestion_is_an_option_of_hparams(tmp_path):
     found = arms(made())
     tried = trials(found, STAGES[0], knows)
     settle(tried, [outcome(v) for v in (0.2, 0.4, 0.9, 0.1)] + [outcome(0.8)] * 4, METRIC)
     paths = list(suggest(found, METRIC, "fedrun experiment=x", tmp_path / "hparams"))
-    assert [path.name for path in paths] == ["digits-a.yaml", "digits-a.2.yaml"]
+    assert [path.name for path in paths] == ["digits-a.1.yaml", "digits-a.2.yaml"]  # no run takes either by itself
     text = paths[0].read_text()
     assert text.startswith("# @package _global_\n# Suggested by: fedrun experiment=x\n# For: strategy=a\n")
     assert "seeds 0, 1:\n#   local.lr=0.1: 30.00 %\n#   local.lr=1.0: 50.00 %\n" in text
@@ -204,12 +191,27 @@ def test_a_suggestion_replaces_the_option_of_its_name(tmp_path: Path) -> None:
     (arm,) = arms([["seed=0"]])
     tried = trials([arm], {"strategy.server.lr": "0.5"}, lambda job, key: True)
     summary = {"dataset": "celeba", "strategy": "fedadam", "hparams": "celeba-fedadam", "final": {METRIC: 0.5}}
-    settle(tried, [Outcome((), summary, None)], METRIC)
+    settle(tried, [Outcome((), summary, None, setting="celeba")], METRIC)
     (path,) = suggest([arm], METRIC, "fedrun", tmp_path / "hparams")
     assert path.name == "celeba-fedadam.yaml"
     assert OmegaConf.load(path) == {"strategy": {"server": {"lr": 0.5, "buffers": "frozen"}}}
     server = compose(["dataset=celeba", "strategy=fedadam"], tmp_path).config["strategy"]["server"]
     assert (server["lr"], server["buffers"]) == (0.5, "frozen")
+
+
+def test_no_suggestion_of_a_papers_search_replaces_a_setting_of_every_strategy(tmp_path: Path) -> None:
+    """FedUmf's search runs in the setting fedumf_mnist, so FedUmf's rate is the option fedumf_mnist-fedumf."""
+    assert compose(["dataset=digits"]).setting == "digits"
+    setting = compose(["experiment=fedumf/tune", "strategy=fedumf", "hydra.mode=RUN"]).setting
+    (arm,) = arms([["strategy=fedumf"]])
+    tried = trials([arm], {"local.lr": "0.25"}, lambda job, key: True)
+    settle(tried, [replace(outcome(0.5, "fedumf"), setting=setting)], METRIC)
+    suggest([arm], METRIC, "fedrun", tmp_path / "hparams")
+    rates = [
+        compose(["experiment=fedumf/table1", f"strategy={name}", "hydra.mode=RUN"], tmp_path).config["local"]["lr"]
+        for name in ("fedumf", "fedavg")
+    ]
+    assert rates == [0.25, 0.05]
 
 
 @pytest.mark.parametrize("name", TUNES)

@@ -136,8 +136,8 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
         arguments = command_arguments(figure.experiment, scale)
         raise InputError(f"figure {name}: no finished runs; start them with: fedrun {arguments}")
     used = {id(run): run for lines in panels.values() for line in lines.values() for run in line.runs}.values()
-    drawn: dict[tuple[str, str], Mapping[str, Line]] = {
-        (metric, ", ".join(filter(None, (wording.name(metric), title)))): {
+    drawn: dict[tuple[tuple[str, ...], str], Mapping[str, Line]] = {
+        ((metric,), ", ".join(filter(None, (wording.name(metric), title)))): {
             name: Line([run.rows for run in line.runs], line.published.get(metric, ())) for name, line in lines.items()
         }
         for title, lines in panels.items()

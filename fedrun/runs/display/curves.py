@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -19,7 +18,6 @@ from fedrun.data.tasks.metric_names import ESTIMATE, measures
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.display import wording
-from fedrun.runs.display.picture_file import save_figure
 from fedrun.runs.metrics_file import evaluated_rounds, series
 
 if TYPE_CHECKING:
@@ -155,70 +153,7 @@ def panels_of(rows: Iterable[Row]) -> list[tuple[str, tuple[str, ...]]]:
     """Title of each panel and the metrics in it: the task's metrics, the losses, GM-Appeal."""
     groups = [pooled_names(measure) for measure in measures(key for row in rows for key in row)]
     groups += [(*pooled_names("loss"), "train/loss"), ("clients/gm_appeal",)]
-    names = [keys[0].rpartition("/")[2] for keys in groups]
-    titles = [f"{wording.name(name)}{' (%)' if wording.is_share(name) else ''}" for name in names]
-    return list(zip(titles, groups, strict=True))
-
-
-def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]) -> None:
-    """Draw a panel for each recorded metric against rounds, and write them as one PNG.
-
-    Args:
-        runs: rows of one or several seeds, by label; several become their mean and a band of ± one standard
-            deviation (ddof 0).
-        path: the PNG to write; its folder exists.
-        targets: marked by a line in the panel of their metric.
-    """
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    found = panels_of(row for seeds in runs.values() for rows in seeds for row in rows)
-    curves = {
-        (label, key): line
-        for label, seeds in runs.items()
-        for _, keys in found
-        for key in keys
-        if (line := curve(seeds, key)) is not None
-    }
-    panels = [(title, keys) for title, keys in found if any((label, key) in curves for label in runs for key in keys)]
-    columns = min(2 if len(panels) <= 4 else 3, max(len(panels), 1))
-    lines = max(math.ceil(len(panels) / columns), 1)
-    width, height = 0.6 + 3.6 * columns, 0.9 + 2.6 * lines
-    figure = Figure(figsize=(width, height))
-    if len(runs) > 1:
-        figure.set_layout_engine(ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))  # leaves room for the legend
-    else:  # fixed margins in inches, because computing them takes half of the time of drawing
-        figure.subplots_adjust(
-            left=0.55 / width,
-            right=1 - 0.12 / width,
-            bottom=0.5 / height,
-            top=1 - 0.65 / height,
-            wspace=0.2,
-            hspace=0.36,
-        )
-    looks = {label: look_of(number) for number, label in enumerate(runs)}
-    grid = figure.subplots(lines, columns, squeeze=False, sharex=True).ravel()
-    for axes, (title, keys) in zip(grid, panels, strict=False):
-        for key in keys:
-            for label, look in looks.items():
-                if (label, key) in curves:
-                    draw(axes, curves[label, key], key, label, look, alone=len(runs) == 1)
-        drawn = [curves[label, key] for key in keys for label in runs if (label, key) in curves]
-        finish(axes, remarked(title, drawn), AXES["rounds"], logarithmic=title == "loss")
-        mark_targets(axes, [target for target in targets if target.metric in keys])
-        if len(keys) > 1:
-            explain_dashes(
-                axes, [key.partition("/")[0] for key in keys if any((label, key) in curves for label in runs)]
-            )
-    for axes in grid[len(panels) :]:
-        axes.set_axis_off()
-    if not panels:
-        grid[0].text(0.5, 0.5, "no finite metric yet", ha="center", va="center", color=INK)
-    if len(runs) == 1:
-        figure.suptitle(next(iter(runs)), fontsize=11, color=INK, parse_math=False)
-    else:
-        add_legend(figure)
-    save_figure(figure, path, dpi=160)
+    return [(wording.name(keys[0].rpartition("/")[2]), keys) for keys in groups]
 
 
 def add_legend(figure: Figure) -> None:

@@ -19,9 +19,11 @@ from fedrun.runs.display.curves import (
     add_legend,
     curve,
     draw,
+    explain_dashes,
     finish,
     look_of,
     mark_targets,
+    panels_of,
     remarked,
 )
 from fedrun.runs.display.picture_file import save_figure
@@ -62,20 +64,22 @@ class Line:
 
 
 def plot_panels(
-    panels: Mapping[tuple[str, str], Mapping[str, Line]],
+    panels: Mapping[tuple[tuple[str, ...], str], Mapping[str, Line]],
     path: Path,
-    against: Against,
+    against: Against = "rounds",
     title: str = "",
     targets: Sequence[Target] = (),
+    empty: str = "",
 ) -> None:
-    """Draw a panel for each metric of some runs, and write them as one picture.
+    """Draw panels of curves, and write them as one picture.
 
     Args:
-        panels: lines by their labels, for each pair of a metric's key and a panel's title.
+        panels: lines by their labels, for each pair of a panel's metrics and its title.
         path: the file to write, in the format of its suffix; its folder exists.
         against: what the curves are drawn against.
-        title: the figure's title, of one or several lines.
+        title: the figure's title, of one or several lines; empty: the label, if there is one only.
         targets: marked by a line in the panels of their metric.
+        empty: the text of a picture without any curve; empty: this is an error.
 
     Raises:
         InputError: there is nothing to draw.
@@ -83,45 +87,68 @@ def plot_panels(
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    curves = {
+    drawn = {
         place: {
-            label: drawn for label, line in lines.items() if (drawn := curve(line.seeds, place[0], against)) is not None
+            (key, label): line
+            for key in place[0]
+            for label, ours in lines.items()
+            if (line := curve(ours.seeds, key, against)) is not None
         }
         for place, lines in panels.items()
     }
-    curves = {place: lines for place, lines in curves.items() if lines}
-    if not curves:
-        keys = ", ".join(dict.fromkeys(key for key, _ in panels))
-        raise InputError(f"{keys} against {against}: no run has both in any round")
-    columns = min(2 if len(curves) <= 4 else 3, len(curves))
-    rows = math.ceil(len(curves) / columns)
-    engine = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
-    size = (7.2, 4.6) if len(curves) == 1 else (0.6 + 3.9 * columns, 1.3 + 2.8 * rows)
-    figure = Figure(figsize=size, layout=engine)
+    drawn = {place: lines for place, lines in drawn.items() if lines}
+    if not (drawn or empty):
+        sought = ", ".join(dict.fromkeys(key for keys, _ in panels for key in keys))
+        raise InputError(f"{sought} against {against}: no run has both in any round")
     looks = {
         label: look_of(number)
-        for number, label in enumerate(dict.fromkeys(label for lines in curves.values() for label in lines))
+        for number, label in enumerate(dict.fromkeys(label for lines in panels.values() for label in lines))
     }
+    columns = min(2 if len(drawn) <= 4 else 3, max(len(drawn), 1))
+    rows = max(math.ceil(len(drawn) / columns), 1)
+    width, height = (7.2, 4.6) if len(drawn) == 1 else (0.6 + 3.9 * columns, 1.3 + 2.8 * rows)
+    figure = Figure(figsize=(width, height))
+    alone = len(looks) == 1 and not title
+    if not alone:
+        figure.set_layout_engine(ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))  # leaves room for the legend
+    else:  # fixed margins in inches, because computing them takes half of the time of drawing
+        left, right, bottom, top = 0.55 / width, 1 - 0.12 / width, 0.5 / height, 1 - 0.65 / height
+        figure.subplots_adjust(left, bottom, right, top, wspace=0.2, hspace=0.36)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, (place, lines) in zip(grid, curves.items(), strict=False):
-        key, heading = place
-        for label, line in lines.items():
-            draw(axes, line, key, label, looks[label], alone=len(lines) == 1)
-        finish(
-            axes,
-            remarked(f"{heading} (%)" if wording.is_share(key) else heading, lines.values()),
-            AXES[against],
-            logarithmic=wording.is_loss(key),
-        )
-        for label in lines if against == "rounds" else ():
-            mark_published(axes, panels[place][label].published, key, looks[label])
-        mark_targets(axes, [target for target in targets if target.metric == key])
-    for axes in grid[len(curves) :]:
+    for axes, ((keys, heading), lines) in zip(grid, drawn.items(), strict=False):
+        for (key, label), line in lines.items():
+            draw(axes, line, key, label, looks[label], alone=len(looks) == 1)
+        unit = " (%)" if wording.is_share(keys[0]) else ""
+        finish(axes, remarked(f"{heading}{unit}", lines.values()), AXES[against], wording.is_loss(keys[0]))
+        for key, label in lines if against == "rounds" else ():
+            mark_published(axes, panels[keys, heading][label].published, key, looks[label])
+        mark_targets(axes, [target for target in targets if target.metric in keys])
+        explain_dashes(axes, list(dict.fromkeys(key.partition("/")[0] for key, _ in lines)))
+    for axes in grid[len(drawn) :]:
         axes.set_axis_off()
-    if title:
-        figure.suptitle(title, fontsize=10, color=INK, parse_math=False)
-    add_legend(figure)
+    if not drawn:
+        grid[0].text(0.5, 0.5, empty, ha="center", va="center", color=INK)
+    if title or alone:
+        figure.suptitle(title or next(iter(looks)), fontsize=10, color=INK, parse_math=False)
+    if not alone:
+        add_legend(figure)
     save_figure(figure, path, dpi=160)
+
+
+def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]) -> None:
+    """Draw a panel for each recorded metric against rounds.
+
+    Args:
+        runs: rows of one or several seeds, by label; several become their mean and a band of ± one standard
+            deviation (ddof 0).
+        path: the file to write; its folder exists.
+        targets: marked by a line in the panel of their metric.
+    """
+    lines = {label: Line(seeds) for label, seeds in runs.items()}
+    panels = {
+        (keys, title): lines for title, keys in panels_of(row for own in runs.values() for rows in own for row in rows)
+    }
+    plot_panels(panels, path, targets=targets, empty="no finite metric yet")
 
 
 def mark_published(axes: Axes, published: Sequence[Published], key: str, look: Look) -> None:

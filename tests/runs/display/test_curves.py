@@ -6,9 +6,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from fedrun.data.targets import Target
-from fedrun.runs.display import curves
-from fedrun.runs.display.curves import add_legend, curve, explain_dashes, mark_targets, plot_curves, spent
-from fedrun.runs.display.panels import Line, plot_panels
+from fedrun.runs.display import panels
+from fedrun.runs.display.curves import add_legend, curve, explain_dashes, mark_targets, spent
+from fedrun.runs.display.panels import Line, plot_curves, plot_panels
 
 
 def rows(**values):
@@ -98,7 +98,7 @@ def test_the_colours_of_both_runs_and_no_more_are_on_the_paper(tmp_path):
 def test_the_legend_names_what_any_panel_shows(tmp_path, monkeypatch):
     """Once each: b has no curve in the first panel, and a has two lines in the second one."""
     figures = []
-    monkeypatch.setattr(curves, "save_figure", lambda figure, path, dpi: figures.append(figure))
+    monkeypatch.setattr(panels, "save_figure", lambda figure, path, dpi: figures.append(figure))
     plot_curves({"a": [[row(0)]], "b": [[{"round": 0, "train/loss": 1.0}]]}, tmp_path / "curves.png", ())
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["a", "b"]
 
@@ -116,7 +116,7 @@ def test_a_dollar_in_a_label_is_no_formula(tmp_path, labels):
 def test_a_dollar_in_a_title_and_in_a_metric_is_no_formula(tmp_path):
     key = r"test/$\zz$"
     lines = {WILD: Line([[{"round": 0, key: 1.0}, {"round": 1, key: 2.0}]])}
-    plot_panels({(key, key): lines}, tmp_path / "a.png", "rounds", WILD, [Target(key, 1.5)])
+    plot_panels({((key,), key): lines}, tmp_path / "a.png", "rounds", WILD, [Target(key, 1.5)])
     assert imread(tmp_path / "a.png").ndim == 3
 
 

@@ -22,7 +22,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, against: panels.Against, published: t
     monkeypatch.setattr(panels, "save_figure", lambda figure, path, dpi: figures.append(figure))
     targets = (Target.of(0.5), Target.of("test/f1:0.7"))
     lines = {"fedavg": Line([rows(0.1, 0.8)], published), "fedprox": Line([rows(0.2, 0.7)])}
-    plot_panels({("test/accuracy", "accuracy"): lines}, Path("unused.png"), against, "title", targets)
+    plot_panels({(("test/accuracy",), "accuracy"): lines}, Path("unused.png"), against, "title", targets)
     return figures[0]
 
 
@@ -58,4 +58,4 @@ def test_only_targets_of_its_metric_are_marked_in_a_panel(monkeypatch: pytest.Mo
 def test_nothing_to_draw() -> None:
     lines = {"a": Line([[{"round": 0, "test/f1": 0.5}]])}
     with pytest.raises(InputError, match=r"^test/f1 against params: no run has both in any round$"):
-        plot_panels({("test/f1", "F1"): lines}, Path("unused.png"), "params")
+        plot_panels({(("test/f1",), "F1"): lines}, Path("unused.png"), "params")
