@@ -210,7 +210,7 @@ def check_metric(metric: str, task: Task) -> None:
 
 
 def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> None:
-    """Choose the best trial of every arm.
+    """Choose the best trial of every arm, or none if none is better than what the stages before have chosen.
 
     Args:
         tried: the trials of a stage.
@@ -236,8 +236,9 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
     sign = -1 if lower_is_better(metric) else 1
     for scored in by_arm.values():
         arm = scored[0][0].arm
+        before = arm.scores.get(arm.chosen, -sign * math.inf)
         arm.scores |= {(*arm.chosen, *trial.values): mean for trial, mean in scored}
-        known = [(trial, mean) for trial, mean in scored if not math.isnan(mean)]
+        known = [(trial, mean) for trial, mean in scored if sign * mean > sign * before]
         if not known:
             continue
         best, _ = max(known, key=lambda one: sign * one[1])
@@ -297,7 +298,11 @@ def choice(arm: Arm, metric: str) -> str:
     if not arm.chosen:
         return "nothing chosen, because every trial failed"
     edges = f"; at an end of its grid: {', '.join(arm.edges)}" if arm.edges else ""
-    return f"{' '.join(arm.chosen)}: {wording.name(metric)} {wording.value(metric, arm.scores[arm.chosen])}{edges}"
+    keys = {value.partition("=")[0]: None for tried in arm.scores for value in tried if value not in arm.chosen}
+    left = [key for key in keys if not any(value.startswith(f"{key}=") for value in arm.chosen)]
+    kept = f"; no tried value of {', '.join(left)} was better" if left else ""
+    reached = wording.value(metric, arm.scores[arm.chosen])
+    return f"{' '.join(arm.chosen)}: {wording.name(metric)} {reached}{edges}{kept}"
 
 
 def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> dict[Path, Arm]:

@@ -93,6 +93,16 @@ def test_two_stages():
     )
 
 
+@pytest.mark.parametrize(("metric", "better"), [(METRIC, 0.8), ("validation/loss", 0.2)])
+def test_a_stage_without_a_better_value_chooses_none(metric: str, better: float) -> None:
+    (arm,) = arms([["strategy=b", "seed=0"]])
+    settle(trials([arm], STAGES[0], knows), [outcome(0.5, "b", **{metric: x}) for x in (better, 0.5)], metric)
+    settle(trials([arm], STAGES[1], knows), [outcome(0.5, "b", **{metric: x}) for x in (0.4, 0.6, 0.5)], metric)
+    assert (arm.chosen, arm.edges) == (("local.lr=0.1",), ("local.lr=0.1",))
+    assert len(arm.scores) == 5
+    assert choice(arm, metric).endswith("local.lr=0.1; no tried value of strategy.server.lr was better")
+
+
 def test_values_that_are_no_texts():
     """A stage's values in YAML: null and lists are written as on the command line."""
     tried = trials(arms([["seed=0"]]), {"local.steps": None, "targets": [0.5, None]}, lambda job, key: True)
