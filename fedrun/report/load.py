@@ -212,6 +212,10 @@ class LoadedRun:
         if samples.ndim != len(shape) + 1 or tuple(samples.shape[1:]) != shape:
             expected = ", ".join(map(str, ("n", *shape)))
             raise InputError(f"samples of shape {list(samples.shape)}; allowed: [{expected}]")
+        stored = self.dataset.inputs.dtype
+        if samples.is_floating_point() and not stored.is_floating_point:  # such as pixels that are already divided
+            found, allowed = (str(dtype).removeprefix("torch.") for dtype in (samples.dtype, stored))
+            raise InputError(f"samples are {found}; allowed: {allowed}, as the dataset's inputs, before their encoding")
         if client is not None and number is not None:
             raise InputError(f"client={client!r} and number={number}: allowed: one of the two")
         network = self.network(number) if client is None else self.client_network(client)

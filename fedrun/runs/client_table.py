@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,30 +21,27 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import is_personal
 from fedrun.system.atomic_file import atomic_write
 
+if TYPE_CHECKING:
+    import pyarrow
 
-def save_clients(simulation: Simulation, state: State, path: Path) -> None:
-    """Write a row per training client (seen), per unseen client, and per holder of pooled test samples.
+
+def client_table(simulation: Simulation, state: State) -> pyarrow.Table:
+    """A row per training client (seen), per unseen client, and per holder of pooled test samples.
 
     Loss, score (``accuracy`` of a classification), threshold and appeal are those of the final model, without tuning,
     on the client's own test samples (the loss on its training samples if thresholds are compared with training losses);
     null for a client without any. If no client has test samples, loss and score are those on the training samples, or
     null if ``evaluation.train_clients`` excludes them. ``evaluated_on`` says which: ``test`` or ``train``. ``samples``
     counts training samples, and test samples for holders of test samples. Clients' results by other models have columns
-    with the beginnings of the metrics' names: ``global_loss``, ``tuned_accuracy``.
+    with the prefixes of the metrics' names: ``global_loss``, ``tuned_accuracy``.
 
-    All ranks of a run must call this; the leader writes.
-
-    Raises:
-        OSError: the file cannot be written.
+    All ranks of a run must call this.
     """
     import pyarrow
-    import pyarrow.parquet
 
     client_results, task = simulation.evaluator(state).clients(state), simulation.phase(state).samples.task
     rows = _client_rows(simulation, state, client_results)
     kinds = dict.fromkeys(kind for results in client_results.values() for kind in results if kind)
-    if not simulation.ranks.is_leader:
-        return
     schema = pyarrow.schema(
         [
             ("client", pyarrow.string()),
@@ -60,8 +57,19 @@ def save_clients(simulation: Simulation, state: State, path: Path) -> None:
             ("flipped", pyarrow.bool_()),
         ]
     )
+    return pyarrow.Table.from_pylist(rows, schema)
+
+
+def save_clients(table: pyarrow.Table, path: Path) -> None:
+    """Write the table of :func:`client_table` as Parquet.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    import pyarrow.parquet
+
     with atomic_write(path) as file:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), file)
+        pyarrow.parquet.write_table(table, file)
 
 
 def _client_rows(

@@ -21,7 +21,7 @@ from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.experiment.state import State
 from fedrun.runs import checkpoint as checkpoints
 from fedrun.runs.checkpoint import Checkpoint, Identity
-from fedrun.runs.client_table import save_clients
+from fedrun.runs.client_table import client_table, save_clients
 from fedrun.runs.decisions import decisions
 from fedrun.runs.display import wording
 from fedrun.runs.display.federation import plot_labels, summarise
@@ -240,10 +240,11 @@ class Session:
         """Write the results of a complete run, its summary last; return the summary."""
         state = last.state
         clients, federation, model, curves = (self.folder / name for name in (CLIENTS, FEDERATION, MODEL, CURVES))
-        with writing(clients):
-            save_clients(self.simulation, state, clients)
+        table = client_table(self.simulation, state)
         if not self.ranks.is_leader:
             return self.ranks.broadcast({})
+        with writing(clients):
+            save_clients(table, clients)
         with writing(federation):  # at the end, because drawing takes longer than starting
             plot_labels(self.simulation.federation, federation)
         with writing(model):

@@ -24,7 +24,7 @@ from fedrun.experiment.appeal.base import OwnResults, Thresholds
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.inference import evaluate
-from fedrun.runs.client_table import save_clients
+from fedrun.runs.client_table import client_table, save_clients
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.server import ServerState
 from fedrun.system.randomness import address, generator
@@ -296,7 +296,7 @@ def test_the_rows_have_the_results_of_tuned_and_global_models(make_experiment, t
 
 
 def rows_of(simulation, state, tmp_path):
-    save_clients(simulation, state, tmp_path / "clients.parquet")
+    save_clients(client_table(simulation, state), tmp_path / "clients.parquet")
     return pyarrow.parquet.read_table(tmp_path / "clients.parquet").to_pylist()
 
 

@@ -232,10 +232,18 @@ def test_over_selection_takes_the_first_uploads():
 def test_a_round_ends_at_the_deadline_unless_it_is_complete(deadline, clients, end):
     order = torch.tensor([5, 3, 0, 1, 4, 2])
     rule = option("aggregation", "deadline", over_selection=1.5, seconds=deadline)
-    uploads = rule.uploads(selection([1.0, 4.0, 9.0, 2.0, 4.0, 3.0], 4, lambda count: (order[:count], {})))
+    seconds = [1.0, 4.0, 9.0, 2.0, 4.0, 3.0, 0.1]  # the fastest client is not drawn
+    uploads = rule.uploads(selection(seconds, 4, lambda count: (order[:count], {})))
     assert uploads.clients.tolist() == clients
     assert sorted([*clients, *uploads.late.tolist()]) == [0, 1, 2, 3, 4, 5]
     assert uploads.end == end
+
+
+def test_a_deadline_before_every_upload_is_refused():
+    rule = option("aggregation", "deadline", seconds=0.5)
+    message = "aggregation.seconds=0.5: no upload would arrive in time, because the fastest client needs 1 s; allowed: "
+    with pytest.raises(InputError, match=message):
+        rule.uploads(selection([4.0, 1.0], 2))
 
 
 def test_a_small_cohort_is_complete_when_all_have_arrived():

@@ -221,6 +221,16 @@ def test_predictions_for_raw_rows_of_a_table(tmp_path: Path, plain: None) -> Non
     assert run.predict(torch.tensor([[10_010.0], [10_110.0]])).tolist() == [0, 1]
 
 
+def test_predictions_for_pixels_that_are_divided_already_are_refused(tmp_path: Path, plain: None) -> None:
+    """The network would see them divided by 255 twice."""
+    images, classes = np.arange(240, dtype=np.uint8).reshape(60, 4), np.arange(60) % 2
+    data = fedrun.InMemory.of((images, classes), (images, classes), 2)
+    run = fedrun.load(fedrun.run(replace(experiment(tmp_path, "model=logistic"), dataset=data))["folder"], data)
+    assert run.predict(images.astype(np.int64)).tolist() == run.predict(images).tolist()
+    with pytest.raises(fedrun.InputError, match=r"^samples are float32; allowed: uint8, as the dataset's inputs"):
+        run.predict(images / np.float32(255))
+
+
 def test_a_run_on_data_in_memory(tmp_path: Path, plain: None) -> None:
     draw = np.random.default_rng(0)
     train, test = ((draw.normal(size=(n, 4)).astype(np.float32), draw.integers(0, 3, n)) for n in (60, 12))

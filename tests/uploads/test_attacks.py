@@ -18,7 +18,7 @@ from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.participation.base import select
 from fedrun.experiment.strategy import Strategy
 from fedrun.runs import session
-from fedrun.runs.client_table import save_clients
+from fedrun.runs.client_table import client_table, save_clients
 from fedrun.runs.run import run
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
@@ -48,7 +48,7 @@ def test_attackers_are_drawn_by_the_seed():
 
 def test_they_are_named_at_the_end(make_experiment, tmp_path):
     simulation = Simulation(make_experiment(network=mlp, attack=GAUSSIAN, seed=3))
-    save_clients(simulation, simulation.initial(), tmp_path / "clients.parquet")
+    save_clients(client_table(simulation, simulation.initial()), tmp_path / "clients.parquet")
     table = pyarrow.parquet.read_table(tmp_path / "clients.parquet").to_pylist()
     named = [int(row["client"]) for row in table[:6] if row["attacker"]]
     assert named == GAUSSIAN.attackers(6, 3).tolist() == sorted(simulation.federation.attackers)
@@ -229,7 +229,7 @@ def test_false_labels_in_one_place(make_experiment, tmp_path):
     state, _ = simulation.advance(simulation.initial())
     honest = Simulation(replace(simulation.experiment, attack=option("attack", "none")))
     assert not torch.equal(honest.advance(honest.initial())[0].server.model, state.server.model)
-    save_clients(simulation, state, tmp_path / "clients.parquet")
+    save_clients(client_table(simulation, state), tmp_path / "clients.parquet")
     table = pyarrow.parquet.read_table(tmp_path / "clients.parquet").to_pylist()
     assert [(row["client"], row["attacker"]) for row in table] == [("all", False), ("0", False)]
 

@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.experiment.aggregation.base import Aggregation, Selection, Uploads
+from fedrun.system.errors import InputError
 
 
 @config_class
@@ -16,7 +17,8 @@ class Deadline(Aggregation):
     """More clients start than a round needs. The server aggregates the first uploads that arrive, up to a deadline.
 
     ⌈f M⌉ clients start. The round ends when M of their uploads have arrived, when all of them have, or at the deadline.
-    The server does not use later uploads. A round without an upload leaves the model unchanged, and counts.
+    The server does not use later uploads. A round without an upload leaves the model unchanged, and counts. A deadline
+    before the upload of the fastest of all clients is rejected.
 
     Attributes:
         seconds: the deadline, in virtual seconds after the broadcast; None: none.
@@ -34,6 +36,11 @@ class Deadline(Aggregation):
 
     def uploads(self, selection: Selection) -> Uploads:
         clients = len(seconds := selection.seconds())
+        if self.seconds is not None and (fastest := float(seconds.min())) > self.seconds:
+            raise InputError(
+                f"aggregation.seconds={self.seconds:g}: no upload would arrive in time, because the fastest client "
+                f"needs {fastest:.3g} s; allowed: at least that"
+            )
         drawn, metrics = selection.draw(min(clients, math.ceil(self.over_selection * selection.size - 1e-9)))
         taken, deadline = seconds[drawn], math.inf if self.seconds is None else self.seconds
         first = sorted(range(len(drawn)), key=lambda place: (float(taken[place]), int(drawn[place])))[: selection.size]

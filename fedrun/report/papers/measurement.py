@@ -75,7 +75,7 @@ def rounds_needed(run: Run, reading: RoundsTo) -> int | None:
     if not reading.interpolated:
         return round_reached(run.rows, target)
     crossing = interpolated(evaluated_rounds(run.rows), series(run.rows, TARGETED), target)
-    return None if crossing is None else math.ceil(crossing)
+    return None if crossing is None else math.ceil(round(crossing, 9))  # 101.00000000000001 is 101
 
 
 def value(cell: Cell, reading: ValueAt, runs: Sequence[Run]) -> Measurement:

@@ -148,7 +148,7 @@ def difference(cell: Cell, ours: Measurement | None) -> str:
     """Our number minus the paper's; ``-`` if one of them is missing, or ours is of a stand-in."""
     if ours is None or ours.number is None or cell.number is None or ours.of_stand_in:
         return wording.ABSENT
-    return f"{ours.number - cell.number:+.{max(cell.decimals, 1)}f}"
+    return f"{ours.number - cell.number:+z.{max(cell.decimals, 1)}f}"
 
 
 def coordinates(cell: Cell, keys: Iterable[str]) -> tuple[str, ...]:

@@ -82,8 +82,8 @@ def test_whatever_was_recorded_is_drawn(tmp_path, runs, panels):
     plot_curves(runs, path, (Target.of(0.5), Target.of(0.7)))
     height, width, _ = imread(path).shape
     lines, columns = panels
-    # 160 dots per inch; a panel takes 3.6 by 2.6 inches, margins 0.6 and 0.9.
-    assert (width, height) == (round(160 * (0.6 + 3.6 * columns)), round(160 * (0.9 + 2.6 * lines)))
+    # 160 dots per inch; a panel takes 3.9 by 2.8 inches, margins 0.6 and 1.3.
+    assert (width, height) == (round(160 * (0.6 + 3.9 * columns)), round(160 * (1.3 + 2.8 * lines)))
 
 
 def test_the_colours_of_both_runs_and_no_more_are_on_the_paper(tmp_path):
