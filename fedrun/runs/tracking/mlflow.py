@@ -86,8 +86,9 @@ class MLflowObserver(Observer):
             for begin in range(0, len(parameters), PARAMETERS_AT_ONCE):
                 client.log_batch(self._id, params=parameters[begin : begin + PARAMETERS_AT_ONCE])
         self._client = client
-        if not earlier:  # earlier sessions of the run had another tracker
-            for row in run.history:
+        sent = earlier[0].data.metrics.get("round", -1) if earlier else -1
+        for row in run.history:  # sessions without this tracker have made some
+            if round_of(row) > sent:
                 self.on_row(row)
 
     def on_row(self, row: Row) -> None:
@@ -115,7 +116,7 @@ class MLflowObserver(Observer):
 @contextmanager
 def _alone() -> Iterator[None]:
     """A block that one of this user's processes runs at a time: MLflow creates a store's tables without a lock, and
-    rejects the second of two experiments with the same name, as of parallel jobs.
+    rejects the second of two experiments with the same name, as for parallel jobs.
     """
     lock = Path(tempfile.gettempdir()) / f"fedrun-mlflow-{os.getuid()}.lock"
     with lock.open("w") as file:

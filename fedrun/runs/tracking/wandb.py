@@ -84,6 +84,7 @@ class WandbObserver(Observer):
         self._round = 0
         self._run: wandb.Run | None = None
         self._id = ""
+        self._recorded = Path()  # holds the last round that was recorded offline
         self._completed = False
 
     def on_start(self, run: RunInfo) -> None:
@@ -92,16 +93,24 @@ class WandbObserver(Observer):
         self._id, self._info = run.tracking_id, run
         try:
             self._run = self._open(run)
+            self._recorded = Path(self._run.dir).parents[1] / f"last-round-{self._id}"
+            sent = self._sent(self._run)
         except Exception as error:
             log.warning("W&B is off for this run: %s", _message(error))
             return
         self._round = round_of(run.history[-1]) if run.history else 0
-        folder = Path(self._run.dir).parents[1]  # of this session's records, and of earlier ones
-        if not self._run.resumed and len(list(folder.glob(f"*run-*-{self._run.id}"))) < 2:
-            for row in run.history:  # earlier sessions of the run had another tracker
+        for row in run.history:  # sessions without this tracker have made some
+            if round_of(row) > sent:
                 self.on_row(row)
         if self._run is not None and not Path(self._run.dir).resolve().is_relative_to(run.folder.resolve()):
             log.warning("W&B cannot write to %s, so it records in %s", run.folder, Path(self._run.dir).parent)
+
+    def _sent(self, run: wandb.Run) -> int:
+        """The last round that earlier sessions have recorded, -1 if there is none."""
+        summary: Any = run.summary  # W&B's class has no types
+        if run.resumed:
+            return int(summary.get("round", -1))
+        return int(self._recorded.read_text()) if self._recorded.exists() else -1
 
     def on_row(self, row: Row) -> None:
         if self._run is None:
@@ -109,6 +118,8 @@ class WandbObserver(Observer):
         self._round = step = round_of(row)
         try:
             self._run.log({key: value for key, value in row.items() if value is not None}, step=step)
+            if self._run.offline:
+                self._recorded.write_text(str(step))
         except Exception as error:
             log.warning("W&B stopped recording at round %d: %s", step, _message(error))
             self.close()

@@ -15,9 +15,10 @@ def test_rows_settings_and_files_are_recorded_and_a_resumed_run_goes_on(run_info
     tracking = option("tracking", "mlflow", uri=uri, tags=["a"], artifacts=["clients"])
     info = dataclasses.replace(run_info(), sweep="today")
     (tmp_path / "clients.parquet").write_bytes(b"clients")
+    history = [{"round": 0, "test/accuracy": 0.0}, {"round": 1, "test/accuracy": 0.25}]
     for round in (1, 2):
         observer = tracking.observer()
-        observer.on_start(info)
+        observer.on_start(dataclasses.replace(info, history=tuple(history[:round])))
         observer.on_row({"round": round, "test/accuracy": round / 4, "train/loss": None, "test/loss": float("nan")})
         if round == 2:
             observer.on_end({})
@@ -29,7 +30,7 @@ def test_rows_settings_and_files_are_recorded_and_a_resumed_run_goes_on(run_info
     assert (run.data.params["strategy"], run.data.params["strategy.server.lr"]) == ("turbosvm", "1.0")
     assert (run.data.tags["group"], run.data.tags["a"]) == ("today", "true")
     history = client.get_metric_history(run.info.run_id, "test/accuracy")
-    assert [(metric.step, metric.value) for metric in history] == [(1, 0.25), (2, 0.5)]
+    assert [(metric.step, metric.value) for metric in history] == [(0, 0.0), (1, 0.25), (2, 0.5)]
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["clients.parquet"]
 
 

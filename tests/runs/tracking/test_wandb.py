@@ -74,17 +74,18 @@ def items(records):
     return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in records}
 
 
-def test_a_resumed_run_sends_its_history_only_if_no_session_has(run_info, tmp_path):
+def test_every_row_is_sent_once_whichever_sessions_had_the_tracker(run_info, tmp_path):
+    """Rounds 0 and 1, and later 3 and 4, are of sessions with another tracker."""
     history = [{"round": 0, "test/accuracy": 0.1}, {"round": 1, "test/accuracy": 0.2}]
-    for row in ({"round": 2, "test/accuracy": 0.3}, {"round": 3, "test/accuracy": 0.4}):
+    for row, others in (({"round": 2}, [{"round": 3}, {"round": 4}]), ({"round": 5}, []), ({"round": 6}, [])):
         time.sleep(1.1)  # W&B names its folders by the second
         observer = observing("offline")
         observer.on_start(run_info(history=tuple(history)))
         observer.on_row(row)
         observer.close()
-        history.append(row)
+        history += [row, *others]
     sent = [items(record.history.item)["round"] for record in recorded(tmp_path) if record.HasField("history")]
-    assert sorted(sent) == [0, 1, 2, 3]
+    assert sorted(sent) == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_an_offline_run_holds_the_rows_the_summary_and_its_place(run_info, tmp_path, caplog):
