@@ -62,7 +62,7 @@ class AdaptedModel(ModelConfig):
             InputError: there is no such layer or parameter, the layer does not compute the outputs, the network rejects
                 the samples, or adapters would be trained around a frozen layer of outputs.
         """
-        check_network(network.float(), spec, self.key, samples=1)
+        check_network(network.float(), spec, self.key)
         known = network.get_submodule(inner)
         for pattern in self.freeze:
             matching = [parameter for name, parameter in known.named_parameters() if fnmatchcase(name, pattern)]

@@ -54,8 +54,11 @@ def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int =
 
 def _one_per_channel(error: str) -> str:
     """What is allowed, given PyTorch's message, which ends with the shape of the layer's input."""
-    larger = ", or larger images" if error.count(",") >= 4 else ""  # [1, channels, height, width]
-    return f"; BatchNorm cannot train on a batch of one such sample; allowed: model.norm=group{larger}"
+    larger = ", larger images" if error.count(",") >= 4 else ""  # [1, channels, height, width]
+    return (
+        f"; BatchNorm cannot train on a batch of one such sample; allowed: model.norm=group{larger}, or a "
+        "local.batch_size with which no client has such a batch"
+    )
 
 
 def random_samples(spec: Spec, count: int) -> torch.Tensor:

@@ -18,6 +18,7 @@ from fedrun.experiment.upload_checks import check_parameters
 from fedrun.models.trial import check_network
 from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.system.errors import InputError
+from fedrun.training.batches import smallest_batch
 
 
 def prepare_federation(experiment: Experiment) -> Federation:
@@ -156,7 +157,8 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     network = build_network(
         experiment.model, experiment.initial, dataset.spec, experiment.seed, device, strategy.server
     )
-    check_network(network.network, dataset.spec, chosen("model", experiment.model))
+    smallest = smallest_batch(federation.train.sizes, experiment.local.batch_size)
+    check_network(network.network, dataset.spec, chosen("model", experiment.model), min(smallest, 2))
     strategy.check_private(network.layout)
     check_head(strategy, experiment.evaluation, network.layout)
     check_shared(strategy, experiment.local, network.layout)

@@ -45,6 +45,14 @@ def steps_of(samples: torch.Tensor, local: LocalTraining, batches_per_step: int 
     return -(-local.epochs * batches // batches_per_step)
 
 
+def smallest_batch(samples: torch.Tensor, batch_size: int | None) -> int:
+    """The size of the smallest batch in an epoch of clients with these numbers of samples, int64 ``[n]``."""
+    if batch_size is None:
+        return int(samples.min())
+    # the last batch of an epoch has n_k mod B samples, or B
+    return int(((samples - 1) % batch_size + 1).min())
+
+
 def processed(samples: int, batch_size: int | None, batch_count: int, passes: tuple[int, ...] = (1,)) -> int:
     """The number of samples that a client processes in its local training, forward and backward.
 

@@ -163,7 +163,6 @@ def test_outputs_of_another_shape_are_refused():
         ),
         ("users_networks.fails", r"fails: raises AttributeError: 'Spec' .* 'width' \(.*users_networks.py, line 9\)$"),
         ("users_networks.Doubled", r"Doubled: too many positional arguments; allowed: a function that takes a Spec$"),
-        ("users_networks.normed", "one such sample; allowed: model.norm=group$"),
         ("users_networks.nothing", "^model.target=users_networks.nothing: returns a NoneType"),
         ("users_networks.two", "two: missing a required argument: 'width'; allowed: a function that takes a Spec$"),
         ("users_networks.pair", "users_networks.pair: gives a tuple of outputs; allowed: a tensor$"),

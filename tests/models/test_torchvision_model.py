@@ -40,14 +40,6 @@ def test_with_group_norm_grey_images_of_28_pixels_train():
     assert first.weight.shape == (16, 1, 3, 3) and first.stride == (2, 2)
 
 
-def test_a_batch_norm_that_sees_one_value_is_refused():
-    with pytest.raises(
-        InputError,
-        match=r"resnet18: rejects one sample of shape 3x28x28 .*; allowed: model.norm=group, or larger images$",
-    ):
-        build(Spec((3, 28, 28), 10))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

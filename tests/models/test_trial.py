@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -11,7 +12,10 @@ from torch.nn.utils import parametrizations, prune, spectral_norm
 
 from fedrun.data.datasets.base import Spec
 from fedrun.models.trial import check_network
+from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
+
+from ..conftest import MakeExperiment
 
 SPEC = Spec((2, 3), 4)
 
@@ -68,5 +72,29 @@ def test_a_batch_of_one() -> None:
     """BatchNorm trains on two samples, but not on one."""
     network = classifier(nn.BatchNorm1d(6))
     check_network(network, SPEC, "model=mine")
-    with pytest.raises(InputError, match=r"rejects one sample of .*; allowed: model.norm=group$"):
+    with pytest.raises(InputError, match=r"rejects one sample of .*; allowed: model.norm=group, or a local.batch_s"):
         check_network(network, SPEC, "model=mine", samples=1)
+
+
+def normed(spec: Spec) -> nn.Sequential:
+    encoder = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16))
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(16, spec.classes)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch_size", "trains"),
+    [((8, 10), 4, True), ((8, 9), 4, False), ((2, 3), None, True), ((2, 1), None, False), ((3, 5), 1, False)],
+)
+def test_batch_norm_needs_two_samples_in_every_batch(
+    make_experiment: MakeExperiment, sizes: tuple[int, ...], batch_size: int | None, trains: bool
+) -> None:
+    """A client with 9 samples in batches of 4 has a batch of one; 8 and 10 samples have none."""
+    experiment = make_experiment(sizes=sizes, network=normed, local={"batch_size": batch_size})
+    if trains:
+        simulation = Simulation(experiment)
+        simulation.advance(simulation.initial())
+    else:
+        with pytest.raises(
+            InputError, match=r"BatchNorm cannot train on a batch of one .* or a local.batch_size with w"
+        ):
+            Simulation(experiment)
