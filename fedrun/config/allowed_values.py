@@ -42,6 +42,8 @@ def describe(annotation: Any) -> str:
         return "a mapping"
     if annotation in NAMES:
         return NAMES[annotation]
+    if annotation.__module__.partition(".")[0] in ("builtins", "pathlib"):  # a mistake in a user's class
+        return f"nothing, as fields cannot be a {annotation.__name__} (str and tuple[...] can)"
     return f"a mapping whose _target_ is a {annotation.__name__}"
 
 

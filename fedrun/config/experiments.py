@@ -33,7 +33,7 @@ class ExperimentSweep:
         return named(self.runs, scale)
 
     def jobs(self, scale: str, arguments: Sequence[str] = ()) -> list[Job]:
-        """The overrides of each job at a scale, as of ``fedrun experiment=... scale=... ARGUMENTS``.
+        """The overrides of each job at a scale, as for ``fedrun experiment=... scale=... ARGUMENTS``.
 
         Raises:
             InputError: there is no such scale.

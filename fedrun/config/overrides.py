@@ -120,7 +120,7 @@ def reject_folders_of_hydra(arguments: Sequence[str]) -> None:
 
 
 OF_SWEEPS = ("hydra.sweep", "hydra.launcher", "hydra/sweeper", "hydra/launcher")
-"""The beginnings of keys and groups that a single run does not read."""
+"""The prefixes of keys and groups that a single run does not read."""
 
 
 def reject_settings_of_sweeps(arguments: Iterable[str]) -> None:

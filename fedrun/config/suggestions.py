@@ -39,7 +39,8 @@ def likely_flag(message: str, usage: str) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean mnist?`` for a message that rejects ``name``; empty if no name is similar.
 
-    Upper and lower case are equal. Of a key below others (``local.lr``), its last part alone (``lr``) is enough.
+    Upper and lower case are equal. Of a key below others (``strategy.client.mu``), its end is enough (``client.mu``),
+    or its beginning and its last part (``strategy.mu``).
 
     Args:
         name: what the user wrote.
@@ -51,8 +52,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     below_parent = {low.removeprefix(f"{parent}{dot}"): low for low in names if low.rpartition(".")[0] == parent}
     if lower_name in names:
         likely = [lower_name]
-    elif not dot and (ends := [low for low in names if low.endswith((f".{lower_name}", f"/{lower_name}"))]):
+    elif ends := [low for low in names if low.endswith((f".{lower_name}", f"/{lower_name}"))]:
         likely = ends[:3]
+    elif dot and (inner := [low for low in names if low.startswith(f"{parent}.") and low.endswith(f".{last}")]):
+        likely = inner[:3]
     elif dot and below_parent:  # the keys above are right, so only the last part may be misspelt
         likely = [below_parent[match] for match in get_close_matches(last, below_parent, n=1)]
     else:

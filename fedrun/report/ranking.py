@@ -19,7 +19,7 @@ from fedrun.report.table import Table
 BASELINE = "fedavg"
 
 RANKS = "Ranks by "
-"""The beginning of every title."""
+"""The prefix of every title."""
 
 NOTE = (
     "Rank 1 is the best; equal values share the mean of their ranks. Means over seeds {seeds}. In brackets p of the "

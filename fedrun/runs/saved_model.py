@@ -20,7 +20,7 @@ from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import InputError
 
 PARALLEL = re.compile(r"encoder\.encoders\.(\d+)\.")
-"""The beginning of the tensor names of concatenated encoders."""
+"""The prefix of the tensor names of concatenated encoders."""
 
 
 def save_model(simulation: Simulation, state: State, path: Path) -> None:

@@ -265,7 +265,7 @@ def check_tried(
         built: builds a job.
 
     Raises:
-        InputError: as of the first job that has these values.
+        InputError: that of the first job that has these values.
     """
     from fedrun.sweeps.search import arms, examples
 
@@ -281,7 +281,7 @@ def check_one_of(jobs: Sequence[Job], tried: Values, built: Callable[[Job], tupl
     """Reject a search if none of these jobs, which try the same values, can be built and is changed by the values.
 
     Raises:
-        InputError: as of the first of them.
+        InputError: that of the first of them.
     """
     errors = []
     for job in jobs:

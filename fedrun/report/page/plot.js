@@ -95,7 +95,7 @@ function curve(runs, metric, against, factor) {
   });
 }
 
-/** A curve's running mean, in which the earlier value has `weight` times the newest one's weight; unbiased at its begin. */
+/** A curve's running mean, in which the earlier value has `weight` times the newest one's weight; unbiased at its start. */
 function smoothed(points, weight) {
   if (!weight) return points;
   let mean = 0, std = 0, sum = 0;
@@ -154,7 +154,7 @@ function wantsLog(curves) {
   return low > 0 && high > 100 * low;
 }
 
-/** A range moved by a share of itself, and widened by a factor around a place in it (0: its begin, 1: its end). */
+/** A range moved by a share of itself, and widened by a factor around a place in it (0: its start, 1: its end). */
 function moved([low, high], share, factor, logarithmic, around = 0.5) {
   const pixel = scale(low, high, 0, 1, logarithmic);
   const begin = around + share - around * factor;
