@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fedrun.config.config_class import config_class
-from fedrun.models.saved_tensors import MODEL_FILE, models_in, saved_tensors
+from fedrun.models.saved_tensors import MODEL_FILE, PARALLEL, models_in, saved_tensors
 from fedrun.system.checksums import damaged_files
 from fedrun.system.errors import InputError
 
@@ -94,6 +94,10 @@ class WeightsOfRun(InitialWeights):
         saved, own = saved_tensors(self.file(seed)), network.state_dict()
         if (count := models_in(saved)) > 1:
             raise InputError(f"initial.path={self.path}: has {count} models; allowed: a run with one")
+        if any(PARALLEL.match(name) for name in saved):
+            raise InputError(
+                f"initial.path={self.path}: ended with concatenated encoders; allowed: a run without a second phase"
+            )
         if not self.is_whole:
             saved, own = ({name: tensors[name] for name in tensors if not _in_head(name)} for tensors in (saved, own))
         # peft's layers keep the weight that they adapt under another name; the adapters themselves are new

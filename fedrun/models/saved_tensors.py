@@ -18,6 +18,10 @@ SEVERAL = re.compile(r"models\.(\d+)\.(.+)")
 """The name of a tensor in a file with several models: the model's number and the tensor's own name."""
 
 
+PARALLEL = re.compile(r"encoder\.encoders\.(\d+)\.")
+"""The prefix of the names of concatenated encoders' tensors."""
+
+
 def saved_tensors(path: Path) -> dict[str, torch.Tensor]:
     """All tensors in a file.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,14 +12,11 @@ from fedrun.experiment.state import State
 from fedrun.models.adapters import merged
 from fedrun.models.base import ModelConfig, encoder_and_head
 from fedrun.models.parallel_encoders import ParallelEncoders
-from fedrun.models.saved_tensors import models_in, saved_tensors, tensors_of
+from fedrun.models.saved_tensors import PARALLEL, models_in, saved_tensors, tensors_of
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import InputError
-
-PARALLEL = re.compile(r"encoder\.encoders\.(\d+)\.")
-"""The prefix of the tensor names of concatenated encoders."""
 
 
 def save_model(simulation: Simulation, state: State, path: Path) -> None:

@@ -35,7 +35,10 @@ def require_finite(state: State, cohort: torch.Tensor, result: RoundResult, priv
     if result.accepted:
         return
     if _has_overflowed(result, as_zero):
-        reason = "the global model was not finite before this round; try a smaller strategy.server.lr"
+        reason = (
+            "the global model was not finite before this round; try smaller learning rates: local.lr, and "
+            "strategy.server.lr if the strategy has it"
+        )
         if noised:
             reason = (
                 "the global model had overflowed before, by the noise (privacy) or the server's steps (strategy.server)"

@@ -14,6 +14,7 @@ import torch
 from annotated_types import Ge, Gt, Le
 
 from fedrun.config.config_class import config_class
+from fedrun.config.marks import NoEffect
 from fedrun.strategies.head_refinement import HeadRefinement, Refined
 from fedrun.strategies.server import CohortUpdate, Round, Rows
 from fedrun.strategies.svm import FittedSVM, Kernel, KernelName, Multiclass, fit, spread_out_loss
@@ -48,11 +49,11 @@ class TurboSVM(HeadRefinement):
     spread_out: bool
     multiclass: Multiclass
     kernel: KernelName
-    gamma: Annotated[float, Gt(0)]
-    coef0: float
-    degree: Annotated[int, Ge(1)]
+    gamma: Annotated[float, Gt(0), NoEffect("kernel", ("linear",))]
+    coef0: Annotated[float, NoEffect("kernel", ("linear", "rbf"))]
+    degree: Annotated[int, Ge(1), NoEffect("kernel", ("linear", "rbf", "sigmoid"))]
     schedule: Literal["decreasing", "increasing", "constant"]
-    schedule_rounds: Annotated[int, Ge(1)] | None
+    schedule_rounds: Annotated[Annotated[int, Ge(1)] | None, NoEffect("schedule", ("constant",))]
     tolerance: Annotated[float, Gt(0)]
     max_iterations: Literal[-1] | Annotated[int, Ge(1)]
     classes_per_round: Annotated[int, Ge(2)] | Annotated[float, Gt(0), Le(1)]

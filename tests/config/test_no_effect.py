@@ -37,6 +37,22 @@ REJECTED = [
         "model.lora.alpha=8 model=custom model.target=tests.helpers.small_networks.mlp",
         "with model.lora.rank=null; leave it out, or change model.lora.rank",
     ),
+    (
+        "compression.memory_decay=0.5 compression=quantize",
+        "with compression.memory=none; leave it out, or change compression.memory",
+    ),
+    (
+        "compression.bits=8 compression=quantize compression.rule=ternary",
+        "with compression.rule=ternary; leave it out, or change compression.rule",
+    ),
+    (
+        "strategy.server.degree=5 strategy=turbosvm strategy.server.kernel=rbf",
+        "with strategy.server.kernel=rbf; leave it out, or change strategy.server.kernel",
+    ),
+    (
+        "dataset.beta=3 dataset=synthetic_feddyn",
+        "with dataset.own_data=false; leave it out, or change dataset.own_data",
+    ),
 ]
 
 

@@ -167,6 +167,12 @@ def test_a_file_with_several_models_is_rejected(finished, make_experiment):
         Simulation(make_experiment(model=MLP, initial=weights_of(folder)))
 
 
+def test_concatenated_encoders_are_rejected(finished, make_experiment):
+    folder = finished(strategy=option("strategy", "fedconcat"), rounds=2)
+    with pytest.raises(InputError, match="initial.path=.*: ended with concatenated encoders; allowed: a run without a "):
+        Simulation(make_experiment(model=MLP, initial=weights_of(folder)))
+
+
 def test_models_that_must_differ_take_the_encoder(finished, make_experiment):
     folder, strategy = finished(), option("strategy", "ifca")
     with pytest.raises(InputError, match="initial=run with strategy/clustering=ifca, whose models must differ"):

@@ -9,6 +9,7 @@ import torch
 from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
+from fedrun.config.marks import NoEffect
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Users
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
@@ -45,8 +46,8 @@ class Synthetic(DatasetConfig):
     clients: Annotated[int, Ge(1)]
     features: Annotated[int, Ge(1)]
     classes: Annotated[int, Ge(2)]
-    alpha: Annotated[float, Ge(0)]
-    beta: Annotated[float, Ge(0)]
+    alpha: Annotated[float, Ge(0), NoEffect("own_classifiers", (False,))]
+    beta: Annotated[float, Ge(0), NoEffect("own_data", (False,))]
     own_classifiers: bool
     own_data: bool
     size_log_mean: Annotated[float, Le(15)]

@@ -10,6 +10,7 @@ from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
+from fedrun.config.marks import NoEffect
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import generator
 from fedrun.uploads.transform import FLOAT, Sender, Sent, Shape, UploadTransform
@@ -64,7 +65,7 @@ class Compressor(Compression):
     """
 
     memory: Literal["none", "client"]
-    memory_decay: Annotated[float, Ge(0), Le(1)]
+    memory_decay: Annotated[float, Ge(0), Le(1), NoEffect("memory", ("none",))]
     skip: Literal["none", "head"]
 
     @property

@@ -9,6 +9,7 @@ from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
+from fedrun.config.marks import NoEffect
 from fedrun.uploads.compression.base import Compressor
 from fedrun.uploads.transform import FLOAT
 
@@ -30,7 +31,7 @@ class Quantize(Compressor):
     """
 
     rule: Literal["qsgd", "uniform", "ternary"]
-    bits: Annotated[int, Ge(1), Le(16)]
+    bits: Annotated[int, Ge(1), Le(16), NoEffect("rule", ("ternary",))]
     bucket: Annotated[int, Ge(1)] | None
     rounding: Literal["stochastic", "nearest"]
     scope: Annotated[Literal["tensor", "vector"], Neutral("vector")]

@@ -9,6 +9,7 @@ from annotated_types import Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
+from fedrun.config.marks import NoEffect
 from fedrun.strategies.server import CohortUpdate, Round, Senders, uniform
 from fedrun.strategies.vectors import Vectors
 from fedrun.uploads.compression.base import Compressor
@@ -35,7 +36,7 @@ class Sign(Compressor):
     """
 
     rule: Literal["scaled", "vote"]
-    vote_step: Annotated[float, Gt(0)]
+    vote_step: Annotated[float, Gt(0), NoEffect("rule", ("scaled",))]
     scope: Annotated[Literal["tensor", "vector"], Neutral("vector")]
 
     @property
