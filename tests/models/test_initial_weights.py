@@ -169,7 +169,7 @@ def test_a_file_with_several_models_is_rejected(finished, make_experiment):
 
 def test_concatenated_encoders_are_rejected(finished, make_experiment):
     folder = finished(strategy=option("strategy", "fedconcat"), rounds=2)
-    with pytest.raises(InputError, match="initial.path=.*: ended with concatenated encoders; allowed: a run without a "):
+    with pytest.raises(InputError, match="initial.path=.*: ended with concatenated encoders; allowed: a run without"):
         Simulation(make_experiment(model=MLP, initial=weights_of(folder)))
 
 
