@@ -34,6 +34,7 @@ examples:
   fedrun-report outputs/runs --curve test/accuracy --against params   a picture of curves
   fedrun-report outputs --table turbosvm/table2                a paper's table next to ours
   fedrun-report outputs --figure turbosvm/figure2              a paper's figure from our runs
+  fedrun-report outputs --config-dir conf --table mine/table1  your own paper's table, from your own folder of options
   fedrun-report outputs --results --keep --to docs/RESULTS.md  all tables and experiments that have runs, into that file
 """
 
@@ -47,6 +48,14 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command line and return the exit status."""
     options = parser().parse_intermixed_args(arguments)
     check(options)
+    from fedrun.config.options import with_config_dir
+
+    with with_config_dir(config_dir(options)):
+        return run_with(options)
+
+
+def run_with(options: argparse.Namespace) -> int:
+    """Make the report that the options describe, and return the exit status."""
     from fedrun.report.runs import find
 
     names = experiments(options)
@@ -103,6 +112,8 @@ def check(options: argparse.Namespace) -> None:
         raise InputError(f"{' and '.join(modes)}: allowed: one of them")
     contradictions = {
         "--scale: allowed: with --table or --figure": options.scale and not (options.table or options.figure),
+        "--config-dir: allowed: with --table, --figure or --results": options.config_dir
+        and not (options.table or options.figure or options.results),
         "--against: allowed: with --curve": options.against and not options.curve,
         "--keep: allowed: with --results and --to FILE, in Markdown": options.keep
         and not (options.results and options.to and options.format == "markdown"),
@@ -137,6 +148,24 @@ def check(options: argparse.Namespace) -> None:
         raise InputError(f"--to {options.to}: allowed for a picture: a file whose name ends in .png, .pdf or .svg")
     if options.to and Path(options.to).is_dir():
         raise InputError(f"--to {options.to}: is a folder; allowed: a file")
+
+
+def config_dir(options: argparse.Namespace) -> Path | None:
+    """The folder of further options, if one is named.
+
+    Raises:
+        InputError: there is no such folder, or several are named.
+    """
+    from fedrun.config.options import further_folder
+
+    match options.config_dir:
+        case []:
+            return None
+        case [""]:
+            raise InputError("--config-dir: is empty; leave it out, or name a folder")
+        case [folder]:
+            return further_folder(folder)
+    raise InputError("--config-dir: is given twice; allowed: one folder, with the options of both")
 
 
 def experiments(options: argparse.Namespace) -> frozenset[str] | None:
@@ -306,6 +335,13 @@ def parser() -> argparse.ArgumentParser:
         "--scale",
         choices=SCALES,
         help="with --table or --figure: which runs (default: the largest scale with runs)",
+    )
+    add(
+        "--config-dir",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="with --table, --figure or --results: folder of further options, as for fedrun, with your papers' tables",
     )
     add("--results", action="store_true", help="every paper's table that has runs, and other experiments")
     add("--keep", action="store_true", help="with --results: keep FILE's sections whose runs are not given")

@@ -184,7 +184,7 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
         raise InputError(f"fedrun.compose: {overrides!r}; allowed: a list of texts, such as ['strategy=fedavg']")
     folder = None if config_dir is None else further_folder(config_dir)
-    if folder is None and (composed := compose_plainly(overrides)) is not None:
+    if (composed := compose_plainly(overrides, folder)) is not None:
         return composed
     from fedrun.config.composition_errors import composing
     from fedrun.config.hydra_config import hydra_config
@@ -194,11 +194,12 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     return Composed.of(config, config.hydra)
 
 
-def compose_plainly(overrides: Sequence[str], single_run: bool = False) -> Composed | None:
-    """Compose without Hydra, from fedrun's own options; None if only Hydra can compose these overrides, or reject them.
+def compose_plainly(overrides: Sequence[str], folder: Path | None = None, single_run: bool = False) -> Composed | None:
+    """Compose without Hydra; None if only Hydra can compose these overrides, or reject them.
 
     Args:
         overrides: as on the command line.
+        folder: a folder of further options; None: there is none.
         single_run: whether the result is None also if the overrides choose a sweep.
 
     Raises:
@@ -206,7 +207,7 @@ def compose_plainly(overrides: Sequence[str], single_run: bool = False) -> Compo
     """
     arguments = with_implied(overrides)
     try:
-        plain = plain_composition(arguments)
+        plain = plain_composition(arguments, [] if folder is None else [folder])
     except NotPlainError:
         return None
     if single_run and plain.sweeps:
@@ -214,4 +215,6 @@ def compose_plainly(overrides: Sequence[str], single_run: bool = False) -> Compo
     from fedrun.config.sweeper import SweeperSettings  # it loads pydantic, which rejected overrides do not need
 
     composed = Composed(plain.config, plain.choices, without_implied(arguments))
-    return composed.checked(SweeperSettings.of(plain.sweeper), [conf_dir()])
+    folders = [conf_dir()] if folder is None else [conf_dir(), folder]
+    check_forms(plain.choices, folders)
+    return composed.checked(SweeperSettings.of(plain.sweeper), folders)

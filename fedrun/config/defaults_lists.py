@@ -15,6 +15,7 @@ from pathlib import Path
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_entry import GLOBAL, SELF, Entry, below, entry_of
 from fedrun.config.options import conf_dir, content, listed, listed_file
+from fedrun.config.own_options import has_form
 
 HYDRA = "hydra/"
 
@@ -149,6 +150,8 @@ class DefaultsTree:
         """An option's file, or the option in the file that lists several; None: there is none."""
         own = (folder / group / f"{option}.yaml" for folder in (conf_dir(), *self.further))
         file = next(filter(Path.is_file, own), listed_file(group) if option in listed(group) else None)
+        if file is not None and any(file.is_relative_to(folder) for folder in self.further) and not has_form(file):
+            raise NotPlainError
         return None if file is None else _read(group, option, file, file.stat().st_mtime_ns)
 
 
@@ -172,12 +175,27 @@ def _interpolated(option: str, mentioned: frozenset[tuple[str, str | None]]) -> 
 def _read(group: str, option: str, file: Path, modified: int) -> OptionFile:
     """An option as written in a file; ``modified``: the time of the file's last change."""
     plain = content(group, option, file)
-    entries = []
+    entries: list[Entry] = []
     for line in plain.pop("defaults", []):
         if (entry := entry_of(line, group)) is None:
             raise NotPlainError
+        if entries and entries[-1].override and not entry.override and entry is not SELF:  # Hydra rejects it
+            raise NotPlainError
         entries.append(entry)
-    with file.open(encoding="utf-8") as lines:
-        header = re.match(r"# @package (\S+)", lines.readline())
-    package = None if header is None else below("", header[1])
+    header = _header(file)
+    package = None if header is None else below("", header)
     return OptionFile(plain, tuple(entries), None if package is None else f"{GLOBAL}.{package}".rstrip("."))
+
+
+def _header(file: Path) -> str | None:
+    """The place that a file's first lines name after ``# @package``; None if they name none."""
+    with file.open(encoding="utf-8") as lines:
+        for line in filter(None, map(str.strip, lines)):
+            if not re.match(r"#\s*@", line):
+                break
+            key, *values = line.lstrip("#").split()
+            if len(values) != 1:
+                raise NotPlainError
+            if key == "@package":
+                return values[0]
+    return None

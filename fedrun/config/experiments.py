@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
-from fedrun.config.grids import Job, jobs, named
-from fedrun.config.options import options
+from fedrun.config.defaults_lists import NotPlainError
+from fedrun.config.grids import SCALES, Job, Scale, jobs, named
+from fedrun.config.options import conf_dir, config_dir_option, options
+from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
 from fedrun.config.sweeper import SweeperSettings
@@ -28,6 +31,11 @@ class ExperimentSweep:
     runs: str
     sweeper: SweeperSettings
 
+    @property
+    def scales(self) -> tuple[Scale, ...]:
+        """The scales at which it can be run, the largest first."""
+        return tuple(scale for scale in SCALES if scale in self.sweeper.scales) or ("full",)
+
     def run_name(self, scale: str) -> str:
         """The ``name`` of the runs at a scale, the first part of their folders."""
         return named(self.runs, scale)
@@ -36,20 +44,38 @@ class ExperimentSweep:
         """The overrides of each job at a scale, as for ``fedrun experiment=... scale=... ARGUMENTS``.
 
         Raises:
-            InputError: there is no such scale.
+            InputError: there is no such scale, or a value cannot be read.
         """
+        from fedrun.config.composition_errors import composing
+
         chosen = [f"experiment={self.experiment}", f"scale={scale}", *arguments]
-        return jobs(self.sweeper, self.runs, scale, chosen, None)
+        with composing(chosen):
+            return jobs(self.sweeper, self.runs, scale, chosen, None)
+
+
+def experiment_sweep(name: str) -> ExperimentSweep:
+    """The sweep of an experiment, one of fedrun or of the running command's folder of further options.
+
+    Raises:
+        InputError: there is no such experiment, or it cannot be composed.
+    """
+    return _sweep(name, config_dir_option())
 
 
 @cache
-def experiment_sweep(name: str) -> ExperimentSweep:
-    """The sweep of an experiment.
-
-    Raises:
-        InputError: there is no such experiment.
-    """
-    if name not in (known := options("experiment")):
+def _sweep(name: str, folder: Path | None) -> ExperimentSweep:
+    if name not in (known := options("experiment", folder)):
         raise InputError(no_such_option("experiment", name, known))
-    composition = plain_composition([f"experiment={name}"])
-    return ExperimentSweep(name, composition.config["name"], SweeperSettings.of(composition.sweeper))
+    chosen, further = [f"experiment={name}"], [] if folder is None else [folder]
+    try:
+        plain = plain_composition(chosen, further)
+    except NotPlainError:
+        from fedrun.config.composition_errors import composing
+        from fedrun.config.hydra_config import hydra_config
+        from fedrun.config.sweeper import sweeper_settings
+
+        with composing(chosen, folder):
+            config = hydra_config(chosen, folder)
+        return ExperimentSweep(name, config["name"], sweeper_settings(config.hydra))
+    check_forms(plain.choices, [conf_dir(), *further])
+    return ExperimentSweep(name, plain.config["name"], SweeperSettings.of(plain.sweeper))

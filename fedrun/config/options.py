@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -110,8 +112,23 @@ def package_of(file: Path, group: str) -> str:
         return "" if "@package _global_" in lines.readline() else group.replace("/", ".")
 
 
+_config_dir: ContextVar[Path | None] = ContextVar("_config_dir", default=None)
+
+
+@contextmanager
+def with_config_dir(folder: Path | None) -> Iterator[None]:
+    """Let a folder of further options count in the block as that of the running command, for one without Hydra."""
+    token = _config_dir.set(folder)
+    try:
+        yield
+    finally:
+        _config_dir.reset(token)
+
+
 def config_dir_option() -> Path | None:
-    """The folder of further options that the running ``fedrun`` command has from ``--config-dir``, if any."""
+    """The folder of further options that the running command has from ``--config-dir``, if any."""
+    if (folder := _config_dir.get()) is not None:
+        return folder
     from hydra.core.global_hydra import GlobalHydra
 
     if not GlobalHydra.instance().is_initialized():

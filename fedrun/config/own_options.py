@@ -72,6 +72,14 @@ def wrong_file(arguments: Iterable[str], folder: Path, missing: bool) -> str | N
     return None
 
 
+def has_form(file: Path) -> bool:
+    """Whether a file can be read and has the form of an option, apart from the entries of its defaults list."""
+    try:
+        return _problem(file, readable(file)) is None
+    except InputError:
+        return False
+
+
 def _problem(file: Path, written: object) -> str | None:
     """What is wrong with a file of an option with this content, apart from the entries of its defaults list."""
     try:

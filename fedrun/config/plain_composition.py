@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedrun.config.as_config import Plain
@@ -39,17 +40,18 @@ class PlainComposition:
     choices: Mapping[str, Any]
 
 
-def plain_composition(overrides: Sequence[str]) -> PlainComposition:
-    """Compose without a folder of further options.
+def plain_composition(overrides: Sequence[str], further: Sequence[Path] = ()) -> PlainComposition:
+    """Compose from fedrun's options and further ones.
 
     Args:
         overrides: as on the command line.
+        further: folders of further options.
 
     Raises:
         NotPlainError: only Hydra can compose or reject it.
     """
-    chosen, deleted, values = _arguments(overrides)
-    tree = DefaultsTree(chosen, deleted)
+    chosen, deleted, values = _arguments(overrides, [conf_dir(), *further])
+    tree = DefaultsTree(chosen, deleted, further)
     merged: Plain = {}
     for part in tree.parts():
         merge(merged, embedded(part))
@@ -80,8 +82,15 @@ def merge(config: Plain, content: Mapping[str, Any]) -> None:
             config[key] = deepcopy(value)
 
 
-def _arguments(overrides: Sequence[str]) -> tuple[dict[str, str], set[str], list[tuple[str, Any]]]:
-    """The options that arguments choose, the groups that they leave out, and the keys that they set."""
+def _arguments(
+    overrides: Sequence[str], folders: Sequence[Path]
+) -> tuple[dict[str, str], set[str], list[tuple[str, Any]]]:
+    """The options that arguments choose, the groups that they leave out, and the keys that they set.
+
+    Args:
+        overrides: the arguments.
+        folders: folders of options.
+    """
     from hydra.errors import HydraException
 
     chosen: dict[str, str] = {}
@@ -94,7 +103,7 @@ def _arguments(overrides: Sequence[str]) -> tuple[dict[str, str], set[str], list
             raise NotPlainError from None
         key, value = override.get_key_element(), override.value()
         is_group = bool(
-            listed(override.key_or_group) or (conf_dir() / override.key_or_group).is_dir()
+            listed(override.key_or_group) or any((folder / override.key_or_group).is_dir() for folder in folders)
         ) and not isinstance(value, dict)
         if key.startswith(("hydra", "+")) or override.is_sweep_override():
             raise NotPlainError

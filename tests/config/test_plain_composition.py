@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -100,6 +101,55 @@ def write(folder: Path, files: dict[str, str]) -> None:
         path = folder / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def test_further_options_compose_as_with_hydra(tmp_path: Path) -> None:
+    """An option with others in its defaults list, a setting, an experiment whose place is not in the first line, and a
+    group that fedrun lacks.
+    """
+    write(
+        tmp_path,
+        {
+            "strategy/strong": "defaults: [client: fedprox, server: fedavg]\nclient: {mu: 0.5}\n",
+            "hparams/digits-strong": "# @package _global_\nlocal: {lr: 0.05}\n",
+            "extra/one": "\n#  @package local\nmomentum: 0.5\n",
+            "experiment/mine/table1": "\n# @package _global_\n"
+            "defaults: [/extra: one, override /strategy: strong]\nrounds: 3\n",
+        },
+    )
+    for overrides in (["strategy=strong"], ["experiment=mine/table1", "seed=3"]):
+        plain = plain_composition(with_implied(overrides), [tmp_path])
+        by_hydra = hydra_config(overrides, tmp_path)
+        composed = Composed.of(by_hydra, by_hydra.hydra)
+        assert json.dumps(plain.config) == json.dumps(composed.config)
+        assert plain.choices == composed.choices
+        assert (plain.config["local"]["lr"], plain.config["strategy"]["client"]["mu"]) == (0.05, 0.5)
+    assert plain.config["local"]["momentum"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "defaults: strong\n",
+        "- 1\n",
+        "a: [\n",
+        "# @package a b\nclient: {}\n",
+    ],
+)
+def test_further_options_of_another_form_are_left_to_hydra(tmp_path: Path, text: str) -> None:
+    write(tmp_path, {"strategy/strong": text})
+    with pytest.raises(NotPlainError):
+        plain_composition(["strategy=strong"], [tmp_path])
+
+
+def test_an_override_before_another_entry_is_left_to_hydra(tmp_path: Path) -> None:
+    """Hydra rejects it."""
+    below = {"extra/one": "# @package _global_\nrounds: 3\n"}
+    for order, plain in (("/extra: one, override /model: mlp", True), ("override /model: mlp, /extra: one", False)):
+        name = f"experiment/{'plain' if plain else 'other'}"
+        write(tmp_path, {**below, name: f"# @package _global_\ndefaults: [{order}]\n"})
+        with nullcontext() if plain else pytest.raises(NotPlainError):
+            plain_composition([name.replace("/", "=")], [tmp_path])
 
 
 def test_the_later_of_two_files_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

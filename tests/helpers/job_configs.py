@@ -7,6 +7,7 @@ from typing import Any
 
 from fedrun.config.composed import compose
 from fedrun.config.experiments import experiment_sweep
+from fedrun.config.options import config_dir_option
 
 
 def job_config(overrides: Sequence[str]) -> dict[str, Any]:
@@ -14,4 +15,4 @@ def job_config(overrides: Sequence[str]) -> dict[str, Any]:
     keys = dict(override.split("=", 1) for override in overrides)
     chosen = [override for override in overrides if override.partition("=")[0] not in ("experiment", "scale")]
     job = experiment_sweep(keys["experiment"]).jobs(keys.get("scale", "full"), chosen)[0]
-    return compose(job).config
+    return compose(job, config_dir_option()).config

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cache
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from fedrun.config.as_config import Plain
-from fedrun.config.composed import Composed, compose
-from fedrun.config.experiments import experiment_sweep
+from fedrun.config.dotted_keys import dotted
 from fedrun.config.grids import Scale
-from fedrun.config.overrides import parsed
-from fedrun.report.papers.table_reading import Overrides, load
+from fedrun.config.suggestions import did_you_mean
+from fedrun.report.papers.job_values import (
+    Values,
+    compatible,
+    composed_job,
+    meets,
+    override_values,
+    settings_of_jobs,
+)
+from fedrun.report.papers.table_reading import Overrides, TableReading, load
 from fedrun.system.errors import InputError
-
-Values = Mapping[str, Any]
-"""Keys and groups with their values, as read from overrides."""
 
 
 def cell_configs(name: str, scale: Scale, positions: Iterable[int] | None = None) -> dict[int, Plain]:
@@ -27,14 +29,11 @@ def cell_configs(name: str, scale: Scale, positions: Iterable[int] | None = None
         positions: positions of the cells in the table; None: all. Cells that no job produces are left out.
 
     Raises:
-        InputError: jobs of several settings produce the same cell.
+        InputError: jobs of several settings produce the same cell, or a coordinate means a key that no job has.
     """
     reading = load(name)
     table = reading.cells()
-    jobs = {
-        tuple(override for override in job if not override.startswith("seed=")): None
-        for job in experiment_sweep(name).jobs(scale)
-    }
+    jobs = settings_of_jobs(name, scale)
     values = {job: override_values(job) for job in jobs}
     config_by_conditions: dict[Overrides, Plain | None] = {}
     configs: dict[int, Plain] = {}
@@ -46,6 +45,8 @@ def cell_configs(name: str, scale: Scale, positions: Iterable[int] | None = None
             required = override_values(conditions)
             candidates = [job for job in jobs if compatible(values[job], required)]
             matching_jobs = [composed_job(job) for job in candidates if meets(composed_job(job), required)]
+            if candidates and not matching_jobs:
+                _check_keys(reading, required, candidates)
             if any(job.config != matching_jobs[0].config for job in matching_jobs):
                 several = " and ".join(" ".join(job.overrides) for job in matching_jobs[:2])
                 raise InputError(f"experiment={name}: several jobs produce the cell with {conditions}: {several}")
@@ -55,41 +56,18 @@ def cell_configs(name: str, scale: Scale, positions: Iterable[int] | None = None
     return configs
 
 
-@cache
-def composed_job(overrides: Overrides) -> Composed:
-    """A composed job; tables share jobs."""
-    return compose(overrides)
+def _check_keys(reading: TableReading, required: Values, candidates: Sequence[Overrides]) -> None:
+    """Reject a required key that none of the jobs has which may produce a cell.
 
-
-def override_values(overrides: Iterable[str]) -> dict[str, Any]:
-    """``("dataset=digits", "local.lr=0.1")`` → ``{"dataset": "digits", "local.lr": 0.1}``."""
-    return {override.key_or_group: override.value() for override in map(parsed, overrides)}
-
-
-def compatible(job: Values, required: Values) -> bool:
-    """Whether a job sets no required key to another value; values of keys that it does not set are not known yet."""
-    return all(same(job[key], value) for key, value in required.items() if key in job)
-
-
-def meets(composed: Composed, required: Values) -> bool:
-    """Whether a composed job has all required options and values."""
-    return all(
-        composed.choices[key] == value if key in composed.choices else has(composed.config, key.split("."), value)
-        for key, value in required.items()
-    )
-
-
-def has(node: Any, path: list[str], value: Any) -> bool:
-    """Whether a configuration has a value at a key; of a mapping, whether it has each of its values."""
-    for part in path:
-        if not isinstance(node, Mapping) or part not in node:
-            return False
-        node = node[part]
-    if isinstance(value, Mapping):
-        return all(has(node, [str(key)], item) for key, item in value.items())
-    return same(node, value)
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal; 1 and 1.0 (one client, all clients) are not."""
-    return type(one) is type(other) and bool(one == other)
+    Raises:
+        InputError: there is one.
+    """
+    jobs = [composed_job(job) for job in candidates]
+    for key in required:
+        known = {name: None for job in jobs for name in (*job.choices, *dotted(job.config))}
+        if key not in known:
+            raise reading.error(
+                "coordinates",
+                f"{key} is not a key of the sweep's jobs; allowed: the keys that fedrun --cfg job shows"
+                f"{did_you_mean(key, known)}",
+            )

@@ -29,6 +29,7 @@ from fedrun.report.papers.table_reading import (
     tables,
 )
 from fedrun.report.papers.table_reading import load as load_table
+from fedrun.report.quantities import metrics
 from fedrun.report.runs import Run
 from fedrun.report.settings import Setting, leaves, settings, varying, written
 from fedrun.runs.display import wording
@@ -114,8 +115,15 @@ def load(name: str) -> Figure:
     if name not in experiments:
         raise InputError(f"figure {name}: no such figure; allowed: {', '.join(experiments)}")
     experiment, figure = experiments[name], name.partition("/")[2]
-    where = f"experiment={experiment}: hydra.sweeper.figures.{figure}"
-    return described({**_descriptions(experiment)[figure], "experiment": experiment}, Figure, where)
+    where = f"{option_files('experiment')[experiment]}: hydra.sweeper.figures.{figure}"
+    found = described({**_descriptions(experiment)[figure], "experiment": experiment}, Figure, where)
+    if has_table(found):
+        known = dict.fromkeys(key for cell in load_table(experiment).cells() for key in cell.coordinates)
+        for part, names in {"where": found.where, "panels": found.panels, "lines": found.lines}.items():
+            if unknown := next((key for key in names if key not in known), None):
+                allowed = ", ".join(known)
+                raise InputError(f"{where}.{part}: {unknown} is no coordinate of the table's cells; allowed: {allowed}")
+    return found
 
 
 def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path) -> str:
@@ -136,6 +144,10 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
         arguments = command_arguments(figure.experiment, scale)
         raise InputError(f"figure {name}: no finished runs; start them with: fedrun {arguments}")
     used = {id(run): run for lines in panels.values() for line in lines.values() for run in line.runs}.values()
+    if not any(run.draws(metric) for run in used for metric in figure.metrics):
+        raise InputError(
+            f"figure {name}: {figure.metrics[0]}: no run has this metric; allowed: {', '.join(metrics(used))}"
+        )
     drawn: dict[tuple[tuple[str, ...], str], Mapping[str, Line]] = {
         ((metric,), ", ".join(filter(None, (wording.name(metric), title)))): {
             name: Line([run.rows for run in line.runs], line.published.get(metric, ())) for name, line in lines.items()

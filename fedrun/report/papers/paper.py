@@ -1,4 +1,7 @@
-"""The numbers the papers print: one CSV file per paper, one row per cell of a table."""
+"""The numbers the papers print: one CSV file per paper, one row per cell of a table.
+
+The file is beside the folder of the paper's experiments: ``experiment/PAPER.csv`` for ``experiment/PAPER/TABLE.yaml``.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from fedrun.config.options import option_files
 from fedrun.system.errors import InputError
 
-FOLDER = Path(__file__).parent
 COLUMNS = ("paper", "table", "dataset", "setting", "strategy", "metric", "value", "std", "unit")
 
 
@@ -28,7 +31,7 @@ class Cell:
         metric: what was measured, such as ``accuracy`` or ``rounds_to_0.70``.
         printed: as printed; empty if the paper has a dash or the number is lost; ``>200`` if not reached by then.
         std: what follows the ±, None if nothing does.
-        unit: the number's unit: ``%``, ``rounds``, ``x`` (times as fast), ``fraction``, ...
+        unit: the number's unit: ``%``, ``rounds``, ``x`` (times as fast), ``fraction``, ``number``, ...
     """
 
     paper: str
@@ -58,37 +61,41 @@ class Cell:
 
     @property
     def decimals(self) -> int:
-        """Decimal places that are printed; without a number 2 for a fraction, otherwise 1."""
+        """Decimal places that are printed; without a number 2 for a fraction, 3 for any number, otherwise 1."""
         if self.number is None:
-            return 2 if self.unit == "fraction" else 1
+            return {"fraction": 2, "number": 3}.get(self.unit, 1)
         return len(self.printed.partition(".")[2])
 
 
-def papers() -> list[str]:
-    """The papers whose numbers are known."""
-    return sorted(path.stem for path in FOLDER.glob("*.csv"))
+def numbers_file(experiment: str) -> Path:
+    """The file with the numbers of a table's paper, which may not exist.
+
+    Args:
+        experiment: the table's name, such as ``turbosvm/table2``.
+    """
+    file = option_files("experiment")[experiment]
+    return file.parents[experiment.count("/")] / f"{experiment.partition('/')[0]}.csv"
 
 
-def cells(paper: str, table: str | None = None) -> list[Cell]:
+def cells(path: Path, table: str | None = None) -> list[Cell]:
     """The cells of a paper, or of one of its tables, in the file's order.
 
     Raises:
-        InputError: there is no such paper or table, or a row of the file is damaged.
+        InputError: there is no such table, or the file is damaged.
     """
-    if paper not in papers():
-        raise InputError(f"{paper}: no such paper; allowed: {', '.join(papers())}")
-    cells = list(_cells_of(paper))
+    cells = list(_cells_of(path, path.stat().st_mtime_ns))
     if table is None:
         return cells
     tables = list(dict.fromkeys(cell.table for cell in cells))
     if table not in tables:
-        raise InputError(f"{paper} {table}: no such table; allowed: {', '.join(tables)}")
+        raise InputError(f"{path}: table {table!r}: no such table; allowed: {', '.join(tables)}")
     return [cell for cell in cells if cell.table == table]
 
 
 @cache
-def _cells_of(paper: str) -> tuple[Cell, ...]:
-    return tuple(read(FOLDER / f"{paper}.csv"))
+def _cells_of(path: Path, modified: int) -> tuple[Cell, ...]:
+    """The cells of a file that was last changed at ``modified``."""
+    return tuple(read(path))
 
 
 def read(path: Path) -> list[Cell]:
@@ -97,12 +104,19 @@ def read(path: Path) -> list[Cell]:
     Raises:
         InputError: the file is not such a CSV file, or a row of it is damaged.
     """
-    with path.open(encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header, *rows = list(csv.reader(file)) or [[]]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be read ({reason}); allowed: CSV in UTF-8") from None
     if tuple(header) != COLUMNS:
-        raise InputError(f"{path}, line 1: columns {', '.join(header)}; expected: {', '.join(COLUMNS)}")
+        wrong = next((f" ({name!r} is not one of them)" for name in header if name not in COLUMNS), "")
+        raise InputError(f"{path}, line 1: columns {', '.join(header)}{wrong}; allowed: {', '.join(COLUMNS)}")
     cells: dict[tuple[object, ...], Cell] = {}
     for line, row in enumerate(rows, start=2):
+        if not row:
+            continue
         try:
             cell = _cell(row)
         except ValueError as error:

@@ -13,7 +13,8 @@ from fedrun.report.papers.cell_jobs import cell_configs
 from fedrun.report.papers.matching import OF_NO_CELL, Matched, match
 from fedrun.report.papers.measurement import NOT_RUN, Measurement, measure
 from fedrun.report.papers.paper import Cell
-from fedrun.report.papers.table_reading import TableReading, command_arguments, load, tables
+from fedrun.report.papers.table_reading import TableReading, ValueAt, command_arguments, load, tables
+from fedrun.report.quantities import metrics
 from fedrun.report.runs import Run
 from fedrun.report.settings import Leaves, leaves
 from fedrun.report.table import Table
@@ -70,6 +71,7 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
     run_name = experiment_sweep(name).run_name(scale)
     sweep_runs = [run for run in runs if run.config["name"] == run_name]
     matched = match(configs, [run for run in sweep_runs if run.complete])
+    check_metrics(reading, table, matched)
     if not any(matched.runs.values()):
         problems = " or ".join(problem for problem, others in matched.left_out.items() if others)
         raise (
@@ -90,7 +92,7 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
     first, *deviations = provenance(name, scale, matched)
     above = (
         first,
-        *shortened(name, configs, matched) * (scale != "full"),
+        *(shortened(name, configs, matched) if scale != "full" and "full" in experiment_sweep(name).scales else ()),
         *(
             f"In place of {key} {value}, ours ran with {' '.join(overrides)}, so no differences are given."
             for key, value, overrides in stand_ins
@@ -112,12 +114,33 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
             reading.columns,
             reading.blocks,
             measured,
+            whole=scale == "full",
         )
         for block in blocks
     ]
     printed[0] = replace(printed[0], above=above)
     printed[-1] = replace(printed[-1], notes=notes)
     return printed
+
+
+def check_metrics(reading: TableReading, table: Sequence[Cell], matched: Matched) -> None:
+    """Reject a table if its runs record none of the metrics that it reads.
+
+    Raises:
+        InputError: they do not.
+    """
+    runs = {id(run): run for cell_runs in matched.runs.values() for run in cell_runs}.values()
+    how = {cell.metric: reading.reading(cell) for cell in table}
+    read = {metric: one.keys for metric, one in how.items() if isinstance(one, ValueAt)}
+    if (
+        not runs
+        or len(read) < len(how)
+        or any(run.recorded(key) for run in runs for keys in read.values() for key in keys)
+    ):
+        return
+    metric, (key, *_) = next(iter(read.items()))
+    allowed = ", ".join(metrics(runs))
+    raise reading.error(f"metrics.{metric}", f"{key}: no run has this metric; allowed: {allowed}")
 
 
 def no_runs_error(name: str, scale: Scale | None, runs: Sequence[Run]) -> NoRunsError:
@@ -162,9 +185,18 @@ def layout(
     columns: Sequence[str],
     blocks: Sequence[str],
     measured: Mapping[int, Measurement],
+    whole: bool,
 ) -> Table:
     """One printed table: for each combination of column coordinates the paper's number, ours and the difference; only
-    ours if the paper has none. Rows and columns without a run are left out.
+    ours if the paper has none. Columns without a run are left out.
+
+    Args:
+        title: the table's title.
+        cells: its cells, by their positions.
+        columns: coordinates laid out from left to right.
+        blocks: coordinates that all cells share.
+        measured: our numbers.
+        whole: whether rows without a run are printed, if one of their cells can be run.
     """
     names = list(dict.fromkeys(key for cell in cells.values() for key in cell.coordinates))
     values = {key: {cell.coordinates.get(key) for cell in cells.values()} for key in names}
@@ -175,8 +207,15 @@ def layout(
     down = [key for key in vary if key not in across and key not in blocks] or ["strategy"]
     places = {(coordinates(cell, down), coordinates(cell, across)): position for position, cell in cells.items()}
     run = [place for place, position in places.items() if is_run(measured.get(position))]
-    lines = list(dict.fromkeys(line for line, _ in places if any(line == other for other, _ in run)))
     heads = list(dict.fromkeys(head for _, head in places if any(head == other for _, other in run)))
+    can_be_run = [place for place, position in places.items() if position in measured and place[1] in heads]
+    with_line = {line for line, _ in (can_be_run if whole else run)}
+    lines = list(dict.fromkeys(line for line, _ in places if line in with_line))
+    numeric = {key for number, key in enumerate(across) if any(is_number(head[number]) for head in heads)}
+
+    def named(head: tuple[str, ...]) -> str:
+        named_values = zip(across, head, strict=True)
+        return " ".join(f"{key}={value}" if key in numeric else value for key, value in named_values if value)
 
     def texts(position: int | None) -> dict[str, str]:
         if position is None:
@@ -187,9 +226,18 @@ def layout(
 
     printed = {head for (_, head), position in places.items() if cells[position].printed}
     parts = [(head, part) for head in heads for part in PARTS if head in printed or part == OURS]
-    header = (*down, *(": ".join(filter(None, (" ".join(head), part))) for head, part in parts))
+    header = (*down, *(": ".join(filter(None, (named(head), part))) for head, part in parts))
     rows = tuple((*line, *(texts(places.get((line, head)))[part] for head, part in parts)) for line in lines)
     return Table(title, header, rows, labels=len(down))
+
+
+def is_number(value: str) -> bool:
+    """Whether a coordinate's value says nothing without the coordinate's name: 0.1, 10 %, inf, true, null."""
+    try:
+        float(value.removesuffix("%"))
+    except ValueError:
+        return value in ("true", "false", "null")
+    return True
 
 
 def provenance(name: str, scale: Scale, matched: Matched) -> list[str]:

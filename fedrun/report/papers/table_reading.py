@@ -1,4 +1,4 @@
-"""How a paper's table is read from a sweep's runs: ``hydra.sweeper.table`` of ``conf/experiment/PAPER/TABLE.yaml``.
+"""How a paper's table is read from a sweep's runs: ``hydra.sweeper.table`` of ``experiment/PAPER/TABLE.yaml``.
 
 The sweep defines the runs. The table defines which overrides each coordinate of a cell means; a cell is read from the
 runs whose configuration has all these values.
@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from functools import cache
 from itertools import chain
-from typing import Annotated, Any, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 from annotated_types import Ge, Gt
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 
 from fedrun.config.config_class import config_class
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import Scale
-from fedrun.config.options import options
-from fedrun.report.papers.paper import Cell, cells
+from fedrun.config.options import config_dir_option, files_in, option_files, options
+from fedrun.report.papers.job_values import override_values
+from fedrun.report.papers.own_cells import own_cells
+from fedrun.report.papers.paper import Cell, cells, numbers_file
+from fedrun.runs.display import wording
 from fedrun.system.errors import InputError
 
 T = TypeVar("T")
@@ -101,6 +107,13 @@ class ValueAt:
                 return metrics[value]
         raise InputError(f"{cell.paper} {cell.table}: its experiment does not say how {cell.metric} is read everywhere")
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All metrics that it reads."""
+        if isinstance(self.metric, str):
+            return (self.metric,)
+        return tuple(chain.from_iterable(metrics.values() for metrics in self.metric.values()))
+
 
 @config_class
 class SpeedUp:
@@ -113,7 +126,19 @@ class SpeedUp:
     reference: dict[str, str]
 
 
-Reading: TypeAlias = RoundsTo | ValueAt | SpeedUp
+def _own_key(reading: object) -> str | None:
+    """The key by which a way of reading a cell is known; None if it has none."""
+    keys = reading if isinstance(reading, Mapping) else dir(reading)
+    return next((key for key in ("target", "metric", "reference") if key in keys), None)
+
+
+FORMS = "{target: .., interpolated: ..}, {metric: .., round: ..} or {reference: ..}"
+
+Reading: TypeAlias = Annotated[
+    Annotated[RoundsTo, Tag("target")] | Annotated[ValueAt, Tag("metric")] | Annotated[SpeedUp, Tag("reference")],
+    Discriminator(_own_key, custom_error_type="form", custom_error_message=f"allowed: {FORMS}"),
+]
+"""How a metric's cells are read; in a file, the keys say which of the three it is."""
 
 
 @config_class
@@ -149,7 +174,7 @@ class TableReading:
     Attributes:
         experiment: name of the experiment with this table, such as ``turbosvm/table2``; not written in the file.
         title: the table's title.
-        number: the table's number, as in the papers' CSV files.
+        number: the table's number, as in the file of the paper's numbers; empty without such a file.
         coordinates: the overrides for each value of every coordinate of the cells but the metric: one with
             ``{}`` in the value's place, or a list for each value. Coordinates that mean something only together share
             an entry: ``kernel server_lr``, with values such as ``poly2 1e-4``.
@@ -164,24 +189,33 @@ class TableReading:
 
     experiment: str
     title: str
-    number: str
+    number: str = ""
     coordinates: dict[str, str | dict[str, Overrides]]
     metrics: dict[str, Reading]
-    columns: tuple[str, ...]
-    notes: dict[str, str | None]
+    columns: tuple[str, ...] = ()
+    notes: dict[str, str | None] = field(default_factory=dict)
     blocks: tuple[str, ...] = ()
     unknown_parameters: tuple[UnknownParameter, ...] = ()
     out_of_reach: tuple[OutOfReach, ...] = ()
     stand_ins: dict[Scale, dict[str, dict[str, Overrides]]] | None = None
 
     @property
-    def paper(self) -> str:
-        """The paper's short name, as in the papers' CSV files."""
-        return self.experiment.partition("/")[0]
+    def file(self) -> Path:
+        """The experiment's file."""
+        return option_files("experiment")[self.experiment]
 
     def cells(self) -> list[Cell]:
-        """The table's cells."""
-        table = cells(self.paper, self.number)
+        """The table's cells: the paper's, or without a file of its numbers those that the sweep makes.
+
+        Raises:
+            InputError: the file is damaged, or has no such table.
+        """
+        numbers = numbers_file(self.experiment)
+        if numbers.is_file():
+            table = cells(numbers, self.number)
+        else:
+            units = {metric: unit_of(reading) for metric, reading in self.metrics.items()}
+            table = own_cells(self.experiment, self.coordinates, units)
         for unknown in self.unknown_parameters:
             table = [
                 replace(cell, setting={**cell.setting, unknown.coordinate: value}) if value else cell
@@ -214,10 +248,20 @@ class TableReading:
 
     def entries(self, cell: Cell) -> dict[str, str]:
         """The entries of ``coordinates`` that a cell's coordinates belong to, each with its value."""
-        coordinates = {name: value for name, value in cell.coordinates.items() if name != "metric"}
+        coordinates = {name: value for name, value in cell.coordinates.items() if name != "metric" and value}
         shared = {name: key for key in self.coordinates for name in key.split()}
         keys = dict.fromkeys(shared.get(name, name) for name in coordinates)
         return {key: " ".join(coordinates[name] for name in key.split() if name in coordinates) for key in keys}
+
+    @property
+    def origin(self) -> Path | str:
+        """What has the table's cells: the file of the paper's numbers, or the sweep."""
+        numbers = numbers_file(self.experiment)
+        return numbers if numbers.is_file() else "a job of the sweep"
+
+    def error(self, part: str, problem: str) -> InputError:
+        """An error in a part of the table's description."""
+        return InputError(f"{self.file}: hydra.sweeper.table.{part}: {problem}")
 
     def meaning(self, key: str, value: str) -> Overrides:
         """What the value of a coordinate, or of several together, means on the command line.
@@ -228,8 +272,14 @@ class TableReading:
         meaning = self.coordinates.get(key)
         if isinstance(meaning, str):
             return (meaning.format(value),)
-        if meaning is None or value not in meaning:
-            raise InputError(f"experiment={self.experiment}: its table does not say what {key}={value} means")
+        if meaning is None:
+            raise self.error(
+                "coordinates", f"{key} is missing, which {self.origin} has; allowed: {listed(self.coordinates)}"
+            )
+        if value not in meaning:
+            raise self.error(
+                f"coordinates.{key}", f"{value} is missing, which {self.origin} has; allowed: {listed(meaning)}"
+            )
         return meaning[value]
 
     def reading(self, cell: Cell) -> Reading:
@@ -241,9 +291,8 @@ class TableReading:
         try:
             return self.metrics[cell.metric]
         except KeyError:
-            raise InputError(
-                f"experiment={self.experiment}: its table does not say how to read {cell.metric}"
-            ) from None
+            problem = f"{cell.metric} is missing, which {self.origin} has; allowed: {listed(self.metrics)}"
+            raise self.error("metrics", problem) from None
 
     def reference(self, cell: Cell, speed_up: SpeedUp, table: Sequence[Cell]) -> tuple[int, int]:
         """Positions of the two cells of rounds that a speed-up is the ratio of: the reference's and the cell's own.
@@ -263,9 +312,27 @@ class TableReading:
             raise InputError(f"experiment={self.experiment}: no rounds for the speed-up at {place}") from None
 
 
+def unit_of(reading: Reading) -> str:
+    """The unit of a cell whose paper's number is not known."""
+    if isinstance(reading, ValueAt):
+        return "%" if all(map(wording.is_share, reading.keys)) else "number"
+    return "rounds" if isinstance(reading, RoundsTo) else "x"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a message."""
+    return ", ".join(names) or "none"
+
+
 def command_arguments(experiment: str, scale: Scale | None) -> str:
     """The arguments of ``fedrun`` that start an experiment at a scale; None: at the default one."""
-    return f"experiment={experiment}" if scale in (None, "full") else f"experiment={experiment} scale={scale}"
+    arguments = f"experiment={experiment}" if scale in (None, "full") else f"experiment={experiment} scale={scale}"
+    folder = config_dir_option()
+    if folder is None or experiment not in files_in("experiment", [folder]):
+        return arguments
+    here = Path.cwd()
+    named = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    return f"--config-dir {shlex.quote(str(named))} {arguments}"
 
 
 def tables() -> list[str]:
@@ -282,12 +349,56 @@ def load(name: str) -> TableReading:
     """How a table is read.
 
     Raises:
-        InputError: there is none of this name, or its description is damaged.
+        InputError: there is none of this name, or its description or the file of its paper's numbers is damaged.
     """
     if name not in (known := tables()):
         raise InputError(f"table {name}: no such table; allowed: {', '.join(known)}")
-    table = experiment_sweep(name).sweeper.table
-    return described({**table, "experiment": name}, TableReading, f"experiment={name}: hydra.sweeper.table")
+    return _load(name, config_dir_option())
+
+
+@cache
+def _load(name: str, folder: Path | None) -> TableReading:
+    """The same for a table that exists; ``folder``: the folder of further options in which names are looked up."""
+    table = {**experiment_sweep(name).sweeper.table, "experiment": name}
+    reading = described(table, TableReading, f"{option_files('experiment', folder)[name]}: hydra.sweeper.table")
+    check(reading)
+    return reading
+
+
+def check(reading: TableReading) -> None:
+    """Reject a description that does not fit the table's cells.
+
+    Raises:
+        InputError: a meaning cannot be read; a coordinate, its value or a metric of a cell is missing; or a name is no
+            coordinate of any cell.
+    """
+    from fedrun.config.composition_errors import composing
+
+    for key, meaning in reading.coordinates.items():
+        if isinstance(meaning, str) and not re.fullmatch(r"[^={}]+={}", meaning):
+            allowed = "KEY={}, or a list of KEY=VALUE for each value"
+            raise reading.error(f"coordinates.{key}", f"{meaning}; allowed: {allowed}")
+        for value, overrides in () if isinstance(meaning, str) else meaning.items():
+            try:
+                with composing(overrides):
+                    override_values(overrides)
+            except InputError as error:
+                raise reading.error(f"coordinates.{key}.{value}", str(error)) from None
+    table = reading.cells()
+    for cell in table:
+        reading.reading(cell)
+        if reading.reason(cell) is None:
+            reading.conditions(cell, "full")
+    known = dict.fromkeys(key for cell in table for key in cell.coordinates)
+    parts: dict[str, Iterable[str]] = {
+        "columns": reading.columns,
+        "blocks": reading.blocks,
+        "out_of_reach": chain.from_iterable(entry.where for entry in reading.out_of_reach),
+        "unknown_parameters": chain.from_iterable(entry.where for entry in reading.unknown_parameters),
+    }
+    for part, names in parts.items():
+        if unknown := next((name for name in names if name not in known), None):
+            raise reading.error(part, f"{unknown} is no coordinate of the table's cells; allowed: {listed(known)}")
 
 
 def described(content: Mapping[str, Any], kind: type[T], where: str) -> T:
@@ -300,4 +411,11 @@ def described(content: Mapping[str, Any], kind: type[T], where: str) -> T:
         return TypeAdapter(kind).validate_json(json.dumps(content))  # JSON's arrays may become tuples
     except ValidationError as error:
         first = error.errors()[0]
-        raise InputError(f"{where}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        # of a way of reading pydantic also names the key by which it is known
+        place = [part for depth, part in enumerate(first["loc"]) if depth != 2 or first["loc"][0] != "metrics"]
+        problem = {"missing": "is missing", "unexpected_keyword_argument": "unknown key"}.get(
+            first["type"], first["msg"]
+        )
+        if len(place) == 1 and first["type"] == "unexpected_keyword_argument":
+            problem += f"; allowed: {listed(name for name in get_type_hints(kind) if name != 'experiment')}"
+        raise InputError(f"{where}.{'.'.join(map(str, place))}: {problem}") from None

@@ -1,0 +1,325 @@
+"""Tables and figures of a paper of one's own, in a folder of options of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedrun.cli import report
+from fedrun.cli.entrypoint import exit_status
+from fedrun.config.options import with_config_dir
+from fedrun.report.papers.own_cells import coordinate
+from fedrun.report.papers.paper import numbers_file
+from fedrun.report.papers.paper_table import is_number, paper_tables
+from fedrun.report.papers.results import sections
+from fedrun.report.papers.table_reading import TableReading, command_arguments, described, load, tables
+from fedrun.report.runs import find
+
+from ...helpers.job_configs import job_config
+from ...helpers.run_folders import Folders, rows
+
+EXPERIMENT = """\
+# @package _global_
+name: mine/table1
+rounds: 2
+hydra:
+  mode: MULTIRUN
+  sweeper:
+    params: {strategy: "fedavg,strong", local.lr: "0.1,0.2", seed: "0,1"}
+    table:
+      title: Mine, table 1
+      number: T1
+      coordinates:
+        strategy: strategy={}
+        lr: local.lr={}
+        clients: {few: [partition.clients=5], default: []}
+      metrics: {accuracy: {metric: test/accuracy, round: null}, loss: {metric: test/loss, round: null}}
+      columns: [lr]
+      blocks: [metric]
+    figures:
+      figure1:
+        title: Figure
+        where: {metric: [accuracy]}
+        panels: [lr]
+        lines: [strategy]
+        metrics: [test/accuracy]
+        against: rounds
+        open: ""
+"""
+NUMBERS = """\
+paper,table,dataset,setting,strategy,metric,value,std,unit
+mine,T1,,lr=0.1,fedavg,accuracy,70.0,1.0,%
+mine,T1,,lr=0.2,fedavg,accuracy,71.5,,%
+mine,T1,,lr=0.1,strong,accuracy,75.0,,%
+mine,T1,,lr=0.2,strong,accuracy,,,%
+"""
+STRONG = "defaults: [client: fedprox, server: fedavg]\nclient: {mu: 0.5}\n"
+TABLE, CSV, STRATEGY = "experiment/mine/table1.yaml", "experiment/mine.csv", "strategy/strong.yaml"
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder, in the working folder; its options count."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in {TABLE: EXPERIMENT, CSV: NUMBERS, STRATEGY: STRONG}.items():
+        path = tmp_path / "own" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    with with_config_dir(tmp_path / "own"):
+        yield tmp_path / "own"
+
+
+def write(folders: Folders, strategy: str = "fedavg", lr: float = 0.1, final: float = 0.7) -> None:
+    """The two seeds of a setting; their accuracies are 2 points apart, and their losses 1 minus them."""
+    config = job_config(["experiment=mine/table1", f"strategy={strategy}", f"local.lr={lr}"])
+    for seed in (0, 1):
+        folders.write(seed, rows(0.1, 0.3, final + 0.02 * seed), strategy=strategy, config=config)
+
+
+def test_the_papers_numbers_are_beside_the_folder_of_its_tables(own: Path) -> None:
+    assert "mine/table1" in tables() and "turbosvm/table2" in tables()
+    assert numbers_file("mine/table1") == own / CSV
+    assert numbers_file("turbosvm/table2").parent != own / "experiment"
+    assert command_arguments("mine/table1", "full") == "--config-dir own experiment=mine/table1"
+    assert command_arguments("turbosvm/table2", "small") == "experiment=turbosvm/table2 scale=small"
+    with with_config_dir(None):
+        assert "mine/table1" not in tables()
+
+
+def test_a_row_without_a_run_has_the_papers_numbers(own: Path, folders: Folders) -> None:
+    """0.7 and 0.72 are 71.0 ± 1.0 percent; the paper has 70.0."""
+    write(folders)
+    write(folders, lr=0.2, final=0.6)
+    (table,) = paper_tables("mine/table1", None, find([str(folders.top)]).runs)
+    parts = ("paper", "ours", "difference")
+    assert table.header == ("strategy", *(f"lr={lr}: {part}" for lr in ("0.1", "0.2") for part in parts))
+    assert table.rows == (
+        ("fedavg", "70.0 ± 1.0", "71.0 ± 1.0", "+1.0", "71.5", "61.0 ± 1.0", "-10.5"),
+        ("strong", "75.0", "not run", "-", "-", "not run", "-"),
+    )
+    assert table.notes == ("Not run yet: 2 of 4 cells.",)
+    assert table.above[0].startswith("Scale: full (fedrun --config-dir own experiment=mine/table1). ")
+    names = [section.name for section in sections(find([str(folders.top)]).runs)]
+    assert names == ["mine/table1"]
+
+
+def test_without_the_papers_numbers_a_table_has_ours(own: Path, folders: Folders) -> None:
+    """A loss is no percentage. 0.7 and 0.72 are losses of 0.3 and 0.28."""
+    (own / CSV).unlink()
+    write(folders)
+    write(folders, strategy="strong", lr=0.2, final=0.8)
+    cells = load("mine/table1").cells()
+    assert [(cell.strategy, cell.setting, cell.metric, cell.unit) for cell in cells[:3]] == [
+        ("fedavg", {"lr": "0.1", "clients": "default"}, "accuracy", "%"),
+        ("fedavg", {"lr": "0.1", "clients": "default"}, "loss", "number"),
+        ("fedavg", {"lr": "0.2", "clients": "default"}, "accuracy", "%"),
+    ]
+    assert len(cells) == 8  # two strategies, two rates, two metrics
+    accuracy, loss = paper_tables("mine/table1", "full", find([str(folders.top)]).runs)
+    assert accuracy.header == ("strategy", "lr=0.1: ours", "lr=0.2: ours")
+    assert accuracy.rows == (("fedavg", "71.0 ± 1.0", "not run"), ("strong", "not run", "81.0 ± 1.0"))
+    assert loss.rows == (("fedavg", "0.290 ± 0.010", "not run"), ("strong", "not run", "0.190 ± 0.010"))
+
+
+def test_the_value_of_a_coordinate_with_the_most_conditions(own: Path) -> None:
+    from fedrun.report.papers.job_values import composed_job
+
+    job = composed_job(("partition.clients=10", "local.steps=null"))
+    assert coordinate(job, {"default": (), "few": ("partition.clients=10",)}) == "few"
+    assert coordinate(job, {"many": ("partition.clients=11",)}) is None
+    assert [coordinate(job, f"{key}={{}}") for key in ("local.steps", "dataset", "no.key")] == ["null", "digits", None]
+
+
+@pytest.mark.parametrize(
+    ("value", "bare"),
+    [("0.1", True), ("1e-4", True), ("10%", True), ("inf", True), ("null", True), ("#C=2", False), ("iid", False)],
+)
+def test_values_that_are_printed_with_their_coordinate(value: str, bare: bool) -> None:
+    assert is_number(value) == bare
+
+
+def run(*arguments: str) -> int:
+    return exit_status(report.run, "fedrun-report", arguments)
+
+
+def test_the_command(
+    own: Path, folders: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(own.parent))
+    write(folders)
+    top = str(folders.top / "runs")
+    with with_config_dir(None):
+        assert run(top, "--config-dir=~/own", "--table", "mine/table1") == 0
+        assert "| fedavg   |    70.0 ± 1.0 |   71.0 ± 1.0 |               +1.0 |" in capsys.readouterr().out
+        assert run(top, "--config-dir", "own", "--figure", "mine/figure1", "--to", "figure.png") == 0
+        assert Path("figure.png").read_bytes().startswith(b"\x89PNG")
+        assert run(top, "--config-dir", "own", "--results", "--to", "results.md") == 0
+        assert "| mine/table1 | full " in Path("results.md").read_text()
+        capsys.readouterr()
+        assert run(top, "--table", "mine/table1") == 2
+        assert capsys.readouterr().err.startswith("fedrun-report: table mine/table1: no such table; allowed: fedavg/")
+
+
+WRONG = [
+    (TABLE, "number: T1", "number: T2", "{own}/experiment/mine.csv: table 'T2': no such table; allowed: T1"),
+    (TABLE, "number: T1", "numbr: T1", "{table}.numbr: unknown key; allowed: title, number, coordinates, metrics, "),
+    (TABLE, "      title: Mine, table 1\n", "", "{table}.title: is missing"),
+    (
+        TABLE,
+        "columns: [lr]",
+        "columns: [rate]",
+        "{table}.columns: rate is no coordinate of the table's cells; allowed: dataset, ",
+    ),
+    (
+        TABLE,
+        "columns: [lr]",
+        "out_of_reach: [{where: {rate: ['1']}, reason: none}]",
+        "{table}.out_of_reach: rate is no ",
+    ),
+    (
+        TABLE,
+        "lr: local.lr={}",
+        "rate: local.lr={}",
+        "{table}.coordinates: lr is missing, which {own}/experiment/mine.csv has; ",
+    ),
+    (
+        TABLE,
+        "lr: local.lr={}",
+        "lr: local.rate={}",
+        "{table}.coordinates: local.rate is not a key of the sweep's jobs; allowed: ",
+    ),
+    (TABLE, "lr: local.lr={}", "lr: local.lr", "{table}.coordinates.lr: local.lr; allowed: KEY={{}}, or a list of "),
+    (TABLE, "lr: local.lr={}", "lr: {'0.1': ['local.lr=[']}", "{table}.coordinates.lr.0.1: local.lr=["),
+    (TABLE, "lr: local.lr={}", "lr: {'0.1': ['local.lr=0.1']}", "{table}.coordinates.lr: 0.2 is missing, which "),
+    (
+        TABLE,
+        "metrics: {accuracy",
+        "metrics: {acc",
+        "{table}.metrics: accuracy is missing, which {own}/experiment/mine.csv has; ",
+    ),
+    (
+        TABLE,
+        "{metric: test/accuracy, round: null}",
+        "{metric: test/acc, round: null}",
+        "{table}.metrics.accuracy: test/acc: no ",
+    ),
+    (
+        TABLE,
+        "{metric: test/accuracy, round: null}",
+        "{metirc: test/acc, round: null}",
+        "{table}.metrics.accuracy: allowed: {{t",
+    ),
+    (
+        TABLE,
+        'seed: "0,1"',
+        'seed: "0,1", local.momentum: "0.0,0.5"',
+        "experiment=mine/table1: several jobs produce the cell ",
+    ),
+    (TABLE, "name: mine/table1", "name: [mine", "{own}/experiment/mine/table1.yaml: is not YAML ("),
+    (
+        CSV,
+        "setting",
+        "where",
+        "{own}/experiment/mine.csv, line 1: columns paper, table, dataset, where, strategy, metric, ",
+    ),
+    (
+        CSV,
+        "lr=0.2,strong",
+        "rate=0.2,strong",
+        "{table}.coordinates: rate is missing, which {own}/experiment/mine.csv has; ",
+    ),
+    (
+        CSV,
+        "strong,accuracy,,",
+        "strong,acuracy,,",
+        "{table}.metrics: acuracy is missing, which {own}/experiment/mine.csv has; ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new", "message"), WRONG)
+def test_a_mistake_is_one_line(
+    own: Path, folders: Folders, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, message: str
+) -> None:
+    write_elsewhere(own, folders)
+    text = (own / file).read_text()
+    assert text.count(old) == 1
+    (own / file).write_text(text.replace(old, new))
+    assert run(str(folders.top / "runs"), "--config-dir", str(own), "--table", "mine/table1") == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    table = f"{own}/experiment/mine/table1.yaml: hydra.sweeper.table"
+    assert err.startswith(f"fedrun-report: {message.format(own=own, table=table)}")
+
+
+def write_elsewhere(own: Path, folders: Folders) -> None:
+    """The runs of the table as it is in a copy of the folder, because a process reads an experiment once."""
+    copy = own.parent / "copy"
+    own.rename(copy)
+    with with_config_dir(copy):
+        write(folders)
+    for path in copy.rglob("*.*"):
+        place = own / path.relative_to(copy)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "lines: [strategy]",
+            "lines: [method]",
+            "{figure}.lines: method is no coordinate of the table's cells; allowed: ",
+        ),
+        ("metrics: [test/accuracy]", "metrics: [test/acc]", "figure mine/figure1: test/acc: no run has this metric; "),
+        ("against: rounds", "against: hours", "{figure}.against: Input should be 'rounds', "),
+    ],
+)
+def test_a_mistake_in_a_figure_is_one_line(
+    own: Path, folders: Folders, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
+) -> None:
+    write(folders)
+    (own / TABLE).write_text((own / TABLE).read_text().replace(old, new))
+    assert run(str(folders.top / "runs"), "--config-dir", "own", "--figure", "mine/figure1", "--to", "f.png") == 2
+    figure = f"{own}/experiment/mine/table1.yaml: hydra.sweeper.figures.figure1"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"fedrun-report: {message.format(figure=figure)}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--config-dir", "nowhere", "--table", "mine/table1"],
+            "--config-dir nowhere: no such folder; allowed: one with opt",
+        ),
+        (["--config-dir", "", "--table", "mine/table1"], "--config-dir: is empty; leave it out, or name a folder"),
+        (
+            ["--config-dir", "own", "--config-dir", "own", "--results"],
+            "--config-dir: is given twice; allowed: one folder",
+        ),
+        (["--config-dir", "own"], "--config-dir: allowed: with --table, --figure or --results"),
+        (["--config-dir", "own", "--table", "mine/table2"], "table mine/table2: no such table; allowed: "),
+        (["--config-dir", "own", "--figure", "mine/figure2"], "figure mine/figure2: no such figure; allowed: "),
+        (
+            ["--config-dir", "own", "--table", "mine/table1"],
+            "table mine/table1: no finished runs; start them with: fedrun --co",
+        ),
+    ],
+)
+def test_arguments_that_cannot_be_used(
+    own: Path, folders: Folders, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    folders.write(0, rows(0.1, 0.2))
+    assert run(str(folders.top / "runs"), *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"fedrun-report: {message}")
+
+
+def test_what_may_be_left_out_of_a_description() -> None:
+    content = {"experiment": "a/b", "title": "t", "coordinates": {}, "metrics": {}}
+    reading = described(content, TableReading, "here")
+    assert (reading.number, reading.columns, reading.notes) == ("", (), {})
