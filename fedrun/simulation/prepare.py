@@ -19,6 +19,7 @@ from fedrun.models.trial import check_network
 from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.system.errors import InputError
 from fedrun.training.batches import smallest_batch
+from fedrun.uploads.privacy.sample_level import SampleLevel
 
 
 def prepare_federation(experiment: Experiment) -> Federation:
@@ -157,8 +158,10 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     network = build_network(
         experiment.model, experiment.initial, dataset.spec, experiment.seed, device, strategy.server
     )
-    smallest = smallest_batch(federation.train.sizes, experiment.local.batch_size)
-    check_network(network.network, dataset.spec, chosen("model", experiment.model), min(smallest, 2))
+    smallest = 2
+    if not isinstance(experiment.privacy, SampleLevel):  # which rejects all layers that mix samples
+        smallest = min(smallest_batch(federation.train.sizes, experiment.local.batch_size), 2)
+    check_network(network.network, dataset.spec, chosen("model", experiment.model), smallest)
     strategy.check_private(network.layout)
     check_head(strategy, experiment.evaluation, network.layout)
     check_shared(strategy, experiment.local, network.layout)

@@ -10,9 +10,10 @@ from torch import nn
 from fedrun.data.datasets.base import Scaled
 from fedrun.data.federation import ClientIndices
 from fedrun.data.samples import Samples
+from fedrun.data.tasks.base import SampleResults
 from fedrun.data.tasks.symbols import IGNORED, TokenClassification
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.models.inference import ensemble, evaluate, total_weights
+from fedrun.models.inference import ensemble, evaluate, per_holder, total_weights
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("bfloat16", 0.02)])
@@ -48,7 +49,9 @@ def test_each_of_several_models_counts_in_either_precision():
 
 
 def test_clients_weigh_as_much_as_their_predicted_symbols():
-    """Two texts with 3 and 1 symbols, one with none, against as many images."""
+    """Two texts with 3 and 1 symbols, one with none, against as many images. Of the first client's 4 symbols 2 are
+    right; its mean loss is (3 · 2 + 1 · 6) / 4.
+    """
     targets = torch.full((3, 4), IGNORED)
     targets[0, :3] = targets[1, 0] = 0
     clients = ClientIndices.of([np.array([0, 1]), np.array([2])])
@@ -56,3 +59,7 @@ def test_clients_weigh_as_much_as_their_predicted_symbols():
     images = Samples(torch.zeros(3, 4), torch.zeros(3, dtype=torch.int64), Scaled(1.0), torch.device("cpu"))
     assert total_weights(texts, clients).tolist() == [4, 0]
     assert total_weights(images, clients).tolist() == [2, 1]
+    predictions = torch.tensor([[0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
+    found = per_holder(SampleResults(torch.tensor([2.0, 6.0, 0.0]), predictions, targets, texts.task), clients)
+    assert [values[0].item() for values in found] == pytest.approx([3, 0.5])
+    assert all(values[1].isnan() for values in found)

@@ -175,6 +175,12 @@ def test_clients_start_after_the_servers_work():
     assert (arrived, time) == (started, 3.0)
 
 
+def test_a_step_ends_after_the_servers_work():
+    """The first of three uploads arrives 2 s after the step's beginning at 100 s; the server works for 0.5 s."""
+    uploads = option("aggregation", "fedasync").uploads(selection([3.0, 2.0, 7.0], 3))
+    assert (uploads.clients.tolist(), uploads.end) == ([1], 102.5)
+
+
 def test_every_free_client_is_equally_likely():
     """Of five clients two train; each of the three others is the replacement in about a third of 3 000 seeds."""
     seconds = torch.full((5,), 10.0, dtype=torch.float64)
@@ -223,6 +229,12 @@ def test_over_selection_takes_the_first_uploads():
     assert uploads.late.tolist() == [4, 2]
     assert uploads.end == 100 + 4.0 + 0.5
     assert uploads.metrics == {"x": 1.0, "clients/late": 2.0}
+
+
+def test_a_product_that_is_rounded_up_starts_no_further_client():
+    """1.1 · 50 is 55.00000000000001 in floating point; 55 clients start."""
+    uploads = option("aggregation", "deadline", over_selection=1.1).uploads(selection([1.0] * 60, 50))
+    assert (len(uploads.clients), len(uploads.late)) == (50, 5)
 
 
 @pytest.mark.parametrize(

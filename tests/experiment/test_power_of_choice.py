@@ -41,6 +41,13 @@ def test_all_clients_are_candidates() -> None:
     assert (found.tolist(), metrics) == ([1, 3], {})
 
 
+def test_the_number_of_candidates_is_the_nearest_whole_one() -> None:
+    """1.9 · 1 is about 2: both clients are candidates in every round, and the one with the larger loss takes part."""
+    rule = PowerOfChoice(candidates=1.9)
+    chosen = [rule.participants(candidates([1, 1], [0.1, 0.9], 1, round))[0].tolist() for round in range(10)]
+    assert chosen == [[1]] * 10
+
+
 def test_candidates_are_drawn_by_their_samples_and_the_largest_losses_stay() -> None:
     """Two of four are candidates, and the one with the larger loss stays, over 4 000 rounds.
 

@@ -160,9 +160,11 @@ def test_niid_vgg9_equals_its_layer_table(same_network):
 
 
 def test_niid_vgg9_drops_where_the_code_does():
-    names = [type(module).__name__ for module in NiidVGG9().build(CIFAR10).get_submodule("encoder")]
+    encoder = NiidVGG9().build(CIFAR10).get_submodule("encoder")
+    names = [type(module).__name__ for module in encoder]
     assert names[10:12] == ["Dropout2d", "Conv2d"]
     assert names[-7:] == ["Flatten", "Dropout", "Linear", "ReLU", "Linear", "ReLU", "Dropout"]
+    assert [module.p for module in encoder if isinstance(module, (nn.Dropout, nn.Dropout2d))] == [0.05, 0.1, 0.1]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ def test_it_is_torchvisions_network():
 
 
 def test_with_group_norm_grey_images_of_28_pixels_train():
+    """The first layer's 144 weights have the standard deviation √(2 / (16 · 3 · 3)), by PyTorch's own rule 0.19."""
+    torch.manual_seed(0)
     network = build(Spec((1, 28, 28), 10), name="mobilenet_v3_small", norm="group")
     layers = {type(module) for module in network.modules()}
     assert torch.nn.GroupNorm in layers and torch.nn.BatchNorm2d not in layers
@@ -38,6 +40,7 @@ def test_with_group_norm_grey_images_of_28_pixels_train():
     network.train()(torch.rand(1, 1, 28, 28)).sum().backward()
     first = next(module for module in network.modules() if isinstance(module, torch.nn.Conv2d))
     assert first.weight.shape == (16, 1, 3, 3) and first.stride == (2, 2)
+    assert first.weight.std().item() == pytest.approx((2 / 144) ** 0.5, rel=0.25)
 
 
 @pytest.mark.parametrize(

@@ -241,9 +241,11 @@ def test_a_run_on_data_in_memory(tmp_path: Path, plain: None) -> None:
     run = fedrun.load(summary["folder"], data)
     right = run.predict(torch.from_numpy(test[0])).numpy() == test[1]
     assert right.mean() == pytest.approx(summary["final"]["test/accuracy"])
-    other = fedrun.InMemory.of(test, train, 3)
+    other = fedrun.load(summary["folder"], fedrun.InMemory.of((1 - train[0], train[1]), test, 3))
     with pytest.raises(fedrun.InputError, match="was run on other data"):
-        fedrun.load(summary["folder"], other).predict(torch.from_numpy(test[0]))
+        other.predict(torch.from_numpy(test[0]))
+    with pytest.raises(fedrun.InputError, match="was run on other data"):
+        _ = other.federation
     composed = fedrun.compose([*SETTING, "model=logistic", f"output_dir={tmp_path}"])
     given = fedrun.build_experiment(composed, dataset=data)
     assert given.folder == Path(summary["folder"])

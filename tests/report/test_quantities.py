@@ -79,11 +79,12 @@ def test_why_a_run_does_not_tell_of_a_target(folders, changes):
 
 
 def test_a_search_does_not_tell_of_targets(folders):
-    """They are test accuracies, and it looks at no test sample: neither reached nor missed."""
-    searched = [{"round": 0}, {"round": 1, "validation/accuracy": 0.8}]
+    """They are of test samples, at which it does not look: neither reached nor missed, whatever else it records."""
+    searched = [{"round": 0}, {"round": 1, "validation/accuracy": 0.8, "clients/accuracy_mean": 0.8}]
     folders.write(0, searched, changes={"validation": {"share": 0.1}})
     setting = only_setting(folders)
-    assert str(Measured.of(Quantity("rounds to", "0.7"), setting)) == "-"
+    for target in ("0.7", "clients/accuracy_mean:0.7"):
+        assert str(Measured.of(Quantity("rounds to", target), setting)) == "-"
     with pytest.raises(InputError, match=r"was evaluated on validation samples, and does not show the rounds to 0.70"):
         setting.runs[0].check_target(Target.of(0.7))
 

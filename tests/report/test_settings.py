@@ -155,5 +155,11 @@ def test_numbers_in_names_are_sorted_by_size(folders):
 
 def test_a_key_of_earlier_versions_is_not_a_users():
     """``study`` was a key at the top, null in every run; a dataset may have one of this name."""
-    values = leaves({"study": None, "dataset": {"study": "cohort A"}, "evaluation": {"batch_size": 64}})
-    assert values == {"dataset.study": "cohort A"}
+    assert leaves({"study": None, "dataset": {"study": "cohort A"}}) == {"dataset.study": "cohort A"}
+
+
+def test_a_batch_of_an_evaluation_counts_where_it_may_be_the_last_one():
+    """Adaptive evaluations end after a batch; others have the same result for any size."""
+    adaptive = {"evaluation.batch_size": 64, "evaluation.adaptive": True}
+    assert leaves({"evaluation": {"batch_size": 64, "adaptive": True}}) == adaptive
+    assert leaves({"evaluation": {"batch_size": 64, "adaptive": False}}) == {"evaluation.adaptive": False}

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fedrun.config.composed import compose
+from fedrun.config.config_class import config_class
 from fedrun.data.federation import ClientIndices
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.experiment.participation.base import select
@@ -18,11 +19,21 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.models.inference import evaluate, per_holder
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.system.errors import InputError
 
 from ..helpers.small_networks import advanced, batch_norm, logistic
 
 SIZES = (3, 12, 8, 5, 20, 12)
+
+
+@config_class
+class Shaken(FedAvg):
+    """A user's server that adds noise from PyTorch's global generator."""
+
+    def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
+        after, metrics = super().aggregate(state, update, round)
+        return replace(after, model=after.model + torch.randn(len(after.model))), metrics
 
 
 @cache
@@ -47,6 +58,16 @@ def same(state: State, other: State) -> bool:
 
 def without_times(metrics: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not name.startswith("time/")}
+
+
+def test_random_numbers_of_a_servers_own_rule_are_those_of_the_round(make_experiment):
+    """Both executors give the same models, though their clients leave the global generator in different states."""
+    shaken = replace(strategy("fedavg"), server=Shaken(weighting="samples"))
+    first, second = (
+        advanced(Simulation(make_experiment(network=logistic, strategy=shaken, hardware={"executor": executor})), 2)
+        for executor in ("in_process", "vectorized")
+    )
+    torch.testing.assert_close(first.server.model, second.server.model, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])

@@ -84,14 +84,15 @@ def test_ifca(make_experiment, network):
     assert state.totals.forward_samples == looked
 
 
-def test_the_loss_is_a_mean_over_the_accepted_clients(make_experiment):
+def test_loss_and_score_are_means_over_the_accepted_clients():
     def update(loss, accepted):
-        return replace(empty_update(), clients=torch.ones(1), loss=loss, sample_weight=accepted)
+        return replace(empty_update(), clients=torch.ones(1), loss=loss, score=loss / 4, sample_weight=accepted)
 
     # The second model's clients processed 90 samples, of which 30 belong to the clients that were accepted.
     processed = torch.tensor([[0, 10, 0], [1, 90, 0]])
     work = RoundResult((), (), (update(1.0, 10), update(3.0, 30)), None, None, processed)
     assert work.loss == pytest.approx((10 * 1.0 + 30 * 3.0) / 40)
+    assert work.score == pytest.approx((10 * 0.25 + 30 * 0.75) / 40)
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])

@@ -27,12 +27,15 @@ def test_which_samples_have_the_trigger(make_experiment):
         after.inputs[: len(before.inputs)] != before.inputs
     ).flatten(1).any(1)
     assert len(federation.attackers) == 2
+    of_first = []
     for client in range(6):
         own = federation.train[client]
         poisoned = [sample for sample in own.tolist() if (after.inputs[sample, 0, 2:, 2:] == 255).all()]
         assert len(poisoned) == (round(0.5 * len(own)) if client in federation.attackers else 0)
         assert set(own[changed[own]].tolist()) <= set(poisoned)
         assert (after.targets[poisoned] == 2).all()
+        of_first += [sample in own.tolist()[: len(poisoned)] for sample in poisoned]
+    assert not all(of_first)  # they are drawn at random
     test = federation.test.samples
     assert not changed[test].any()
     others = test[before.targets[test] != 2]

@@ -207,12 +207,16 @@ def test_parameters_that_stay_with_the_clients(overrides):
 
 @pytest.mark.parametrize("name", ["alie", "ipm", "min_max"])
 def test_attackers_without_honest_clients(make_experiment, name):
-    """Of six clients a share of 0.92 is all, and one client per round is honest or not."""
+    """Of six clients a share of 0.92 is all, and one client per round is honest or not, also where that is a draw."""
     with pytest.raises(InputError, match=rf"^attack.share=0.92 with attack={name}, .*all 6 .*: at most 0.833333$"):
         Simulation(make_experiment(network=mlp, attack=option("attack", name, share=0.92)))
     attack = option("attack", name, share=0.833333)
     with pytest.raises(InputError, match=rf"^clients_per_round=0.1 with attack={name}, .*; allowed: at least 2, "):
         Simulation(make_experiment(network=mlp, attack=attack, clients_per_round=0.1))
+    drawn = {"network": mlp, "attack": attack, "participation": option("participation", "bernoulli")}
+    with pytest.raises(InputError, match=rf"^clients_per_round=2 with attack={name}, .*: a round may have one "):
+        Simulation(make_experiment(**drawn, clients_per_round=2))
+    Simulation(make_experiment(**drawn, clients_per_round=6))
     Simulation(make_experiment(network=mlp, attack=attack, clients_per_round=2))
     Simulation(make_experiment(network=mlp, attack=option("attack", name, share=0.0), clients_per_round=1))
 

@@ -159,6 +159,9 @@ def test_images_of_parquet_files(tmp_path: Path) -> None:
     assert (config.spec, dataset.train_size) == (Spec((3, 2, 2), 2), 2)
     assert dataset.inputs[0].tolist() == [[[0, 10], [0, 0]], [[0, 20], [0, 0]], [[0, 30], [0, 0]]]
     assert (dataset.class_names, dataset.targets.tolist()) == (("3", "7"), [1, 0, 0])
+    larger = option("dataset", "huggingface", name=str(tmp_path), image="picture", label="kind", size=3).load()
+    # the pixels between two are their means; bicubic resampling would go beyond 20 in the corner
+    assert larger.inputs[0, 1].tolist() == [[0, 10, 20], [0, 5, 10], [0, 0, 0]]
 
 
 def test_a_share_of_the_training_split(tmp_path: Path) -> None:

@@ -115,14 +115,17 @@ def test_shakespeare(tmp_path: Path) -> None:
 
 
 def test_celeba(tmp_path: Path) -> None:
-    color = png(np.full((218, 178, 3), (7, 8, 9), np.uint8))
-    columns = {"image": [color, color], "celeb_id": [12, 3], "Smiling": [True, False]}
+    noise = np.random.default_rng(0).integers(0, 256, (218, 178, 3), np.uint8)
+    images = [png(np.full((218, 178, 3), (7, 8, 9), np.uint8)), png(noise)]
+    columns = {"image": images, "celeb_id": [12, 3], "Smiling": [True, False]}
     write(tmp_path / "celeba/train/0000.parquet", columns)
     dataset = celeba(tmp_path).load()
     assert dataset.users is not None
     assert dataset.users.names == ("12", "3")
     assert dataset.targets.tolist() == [1, 0]
     assert dataset.inputs[0, :, 83, 0].tolist() == [7, 8, 9]
+    squeezed = np.asarray(Image.fromarray(noise).resize((84, 84), Image.Resampling.BICUBIC))
+    assert np.array_equal(dataset.inputs[1].numpy(), squeezed.transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,16 @@ def test_a_small_concentration_gives_few_classes(make_dataset, partition, most):
     assert np.median(held) <= most
 
 
+@pytest.mark.parametrize(
+    "partition",
+    [DirichletHsu(clients=10, alpha=1.0, seed=0), DirichletFedDC(clients=10, alpha=1.0, sigma=0.0, seed=0)],
+)
+def test_the_samples_of_a_class_are_divided_at_random(make_dataset, partition):
+    """The mean number of a client's 100 of 1000 samples is 499.5, with a standard deviation below 29."""
+    train = partition.split(make_dataset([0] * 1001, 1000), 0).train
+    assert all(abs(train[client].double().mean() - 499.5) < 5 * 29 for client in range(10))
+
+
 def test_hsu_follows_a_skewed_global_distribution(make_dataset):
     labels = np.array([0] * 9000 + [1] * 1000)
     train = DirichletHsu(clients=100, alpha=1e6, seed=0).split(make_dataset([*labels, 1], 10_000), 0).train

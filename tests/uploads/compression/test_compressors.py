@@ -253,3 +253,15 @@ def test_a_rule_that_returns_its_argument(memory):
     state = {"compression error of model": torch.zeros(5)}
     sent = whole.send({"model": V.clone()}, Sender(0, 0, 0, {}, state, {"model": Shape((5,), 0)}))
     assert sent.vectors["model"].tolist() == V.tolist()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_clients_of_a_round_send_the_same_positions_on_request(shared):
+    how = replace(randk(0.1), shared_positions=shared)
+
+    def positions(client, round):
+        sender = Sender(client, round, 0, {}, {}, {"model": Shape((100,), 0)})
+        return how.send({"model": torch.ones(100)}, sender).vectors["model"].nonzero().flatten().tolist()
+
+    assert (positions(0, 3) == positions(1, 3)) is shared
+    assert positions(0, 3) != positions(0, 4)

@@ -14,7 +14,7 @@ from fedrun.uploads.privacy.calibration import Calibration
 from ...helpers.small_networks import mlp
 from ...helpers.upload_rounds import private
 
-RELEASE = Release(7, 7, 0.0, "poisson")
+RELEASE, FIXED = (Release(7, 7, 0.0, sampling) for sampling in ("poisson", "fixed"))
 
 
 def test_a_resumed_run_reads_what_was_calibrated(make_experiment, tmp_path, monkeypatch):
@@ -31,9 +31,19 @@ def test_a_resumed_run_reads_what_was_calibrated(make_experiment, tmp_path, monk
     assert metrics[1]["privacy/noise_multiplier"] == stored["noise_multiplier"]
 
 
-def test_another_target_is_calibrated_anew(tmp_path):
-    found = [Calibration(tmp_path).release(RELEASE, 50, epsilon, 1e-5, "rdp") for epsilon in (2.0, 8.0)]
-    assert found[0].noise_multiplier > found[1].noise_multiplier and len(list(tmp_path.iterdir())) == 2
+@pytest.mark.parametrize(
+    "easier",
+    [{"epsilon": 8.0}, {"rounds": 40}, {"delta": 1e-4}, {"accountant": "pld"}],
+    ids=lambda easier: next(iter(easier)),
+)
+def test_another_target_is_calibrated_anew(tmp_path, easier):
+    """Each of these targets is reached with less noise; so is that of poisson cohorts, instead of fixed ones."""
+    target = {"rounds": 50, "epsilon": 2.0, "delta": 1e-5, "accountant": "rdp"}
+    fixed, first, other = (
+        Calibration(tmp_path).release(release, **each).noise_multiplier
+        for release, each in ((FIXED, target), (RELEASE, target), (RELEASE, target | easier))
+    )
+    assert fixed > first > other and len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"noise_multiplier": 1.0}'])
