@@ -34,8 +34,7 @@ class Baselines:
         Raises:
             InputError: there is none, or several have the same condition.
         """
-        by_key = name.replace("/", ".")  # a sweep's table names an option as it is chosen: strategy/client=sgd
-        matches = tuple(setting for setting in settings if setting.name in (name, by_key))
+        matches = tuple(setting for setting in settings if setting.name == name)
         matches = matches or tuple(setting for setting in settings if setting.strategy == name)
         alike = tuple(settings) if matches and name == matches[0].strategy else ()
         found = cls(matches[0].name if len(matches) == 1 else name, matches, alike)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedrun.report import quantities
 from fedrun.report.baselines import Baselines
 from fedrun.report.quantities import Measured, Quantity
-from fedrun.report.settings import Setting, by_short_key, differing, written
+from fedrun.report.settings import Setting, by_short_key, differing, on_other_data, written
 from fedrun.report.significance import NAMES, Comparison, Test, compare, smallest_p
 from fedrun.report.table import Table
 from fedrun.report.tested_models import tested_models
@@ -95,7 +95,7 @@ def outcomes(settings: Sequence[Setting], reported: Sequence[Quantity], kinds: S
     """A table of the settings for each kind of quantity; none for a kind without quantities."""
     adaptive = any(run.adaptive for setting in settings for run in setting.complete)
     tables = []
-    tested = _tested(settings)
+    tested = tested_models(settings)
     ends = sorted({run.last_round for setting in settings for run in setting.complete})
     for kind in kinds:
         title, note = OUTCOMES[kind]
@@ -194,24 +194,11 @@ def significance(
         notes.append(f"With {most} seeds that differ this test cannot give a p below {smallest_p(most):.3g}.")
     if not_compared := [setting.name for setting in others if baselines.of(setting) is None]:
         notes.append(f"Not compared, because no baseline has the same {baselines.required}: {', '.join(not_compared)}.")
-    if other := [setting.name for setting, baseline in pairs if _on_other_data(setting, baseline)]:
+    if other := [setting.name for setting, baseline in pairs if on_other_data(setting, baseline)]:
         notes.append(f"The data of these have another fingerprint than the baseline's: {', '.join(other)}.")
-    notes += _tested(settings)
+    notes += tested_models(settings)
     header = ("setting", *(quantity.heading for quantity in columns))
     return Table(f"Difference from {baselines.name}", header, rows, notes=tuple(notes))
-
-
-def _tested(settings: Sequence[Setting]) -> list[str]:
-    """The remark where settings are not tested alike."""
-    return tested_models(
-        {setting.name: [run.summary for run in setting.complete if run.summary] for setting in settings}
-    )
-
-
-def _on_other_data(setting: Setting, baseline: Setting) -> bool:
-    """Whether the data of the runs of two settings, if recorded, have different fingerprints."""
-    data = baseline.complete[0].data if baseline.complete else None
-    return bool(data) and setting.complete[0].data != data
 
 
 def outcome(quantity: Quantity, result: Comparison, common: int) -> str:

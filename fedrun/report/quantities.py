@@ -20,6 +20,9 @@ from fedrun.runs.metrics_file import round_reached, series
 SECONDS = "seconds"
 """The total time of a run, used like a cost's key."""
 
+REPORTED = "reported"
+"""The accuracy that a run reports, of the global model, clients' own or tuned ones, used like a metric's key."""
+
 NOT_METRICS = ("cost/", "time/")
 INTERNALS = "server/"
 """Metrics of a server strategy's own steps: drawn as curves; in a table only with ``--metric``."""
@@ -89,10 +92,11 @@ class Quantity:
             return finite(next(row.get(VIRTUAL_SECONDS) for row in run.rows if row["round"] == hit))
         if self.key == SECONDS and run.summary is not None:
             return finite(run.summary["seconds"])
+        key = run.reported or "" if self.key == REPORTED else self.key
         if self.kind == "best":
-            known = [value for value in series(run.rows, self.key) if math.isfinite(value)]
-            return (min if lower_is_better(self.key) else max)(known) if known else None
-        return finite(run.rows[-1].get(self.key))
+            known = [value for value in series(run.rows, key) if math.isfinite(value)]
+            return (min if lower_is_better(key) else max)(known) if known else None
+        return finite(run.rows[-1].get(key))
 
 
 @dataclass(frozen=True)
@@ -197,9 +201,11 @@ def costs(runs: Iterable[Run]) -> list[Quantity]:
 
 
 def targets(runs: Iterable[Run], more: Sequence[float] = ()) -> list[Quantity]:
-    """The targets of all the runs, and more test accuracies, in ascending order."""
-    entries = [*more, *(entry for run in runs for entry in run.config.get("targets") or ())]
-    return [Quantity("rounds to", target.name) for target in sorted(set(map(Target.of, entries)))]
+    """Those targets of the runs that one of them shows, and more test accuracies, in ascending order."""
+    shown = {
+        target for run in runs for target in map(Target.of, run.config.get("targets") or ()) if run.shows_target(target)
+    }
+    return [Quantity("rounds to", target.name) for target in sorted(shown | set(map(Target.of, more)))]
 
 
 def timed_targets(runs: Sequence[Run], more: Sequence[float] = ()) -> list[Quantity]:

@@ -71,6 +71,18 @@ class Run:
         return self.summary is not None
 
     @property
+    def reported(self) -> str | None:
+        """The key of the accuracy that it reports, such as ``clients/accuracy_mean``; None if it is not complete,
+        reports none, or is of an earlier version.
+        """
+        return None if self.summary is None else self.summary.get("reported")
+
+    @property
+    def tested(self) -> str | None:
+        """The model and the samples behind its pooled metrics, in words; None if they are not recorded."""
+        return None if self.summary is None else self.summary.get("decisions", {}).get("tested")
+
+    @property
     def max_rounds(self) -> int:
         """The largest number of rounds, by its configuration."""
         return int(self.config["rounds"])

@@ -141,6 +141,12 @@ def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
     return sorted(grouped, key=lambda s: (places[s.dataset, s.strategy], _numbers_by_size(s.name))), problems
 
 
+def on_other_data(setting: Setting, reference: Setting) -> bool:
+    """Whether the data of the complete runs of two settings have different fingerprints."""
+    ours, theirs = ({run.data for run in one.complete[:1]} for one in (setting, reference))
+    return bool(ours and theirs) and ours != theirs
+
+
 def _numbers_by_size(name: str) -> list[tuple[float, str]]:
     """An order of names in which ``rounds=5`` comes before ``rounds=30``, and ``lr=0.05`` before ``lr=0.1``."""
     parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", name)

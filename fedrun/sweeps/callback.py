@@ -23,7 +23,6 @@ from fedrun.config.options import HYDRA_GROUPS, content, option_files
 from fedrun.config.overrides import without_implied
 from fedrun.config.sweeper import GRIDS
 from fedrun.execution.ranks import launched
-from fedrun.experiment.observer import Row
 from fedrun.runs.folder import CURVES
 from fedrun.runs.outcome import OUTCOME, Outcome, outcomes
 from fedrun.system.cores import cores
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from fedrun.config.composed import Composed
     from fedrun.config.grids import Grid, Job
     from fedrun.experiment.experiment import Experiment
+    from fedrun.report.runs import Run
+    from fedrun.report.settings import Setting
     from fedrun.sweeps.search import Values
 
 WITHOUT_VALIDATION = "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
@@ -352,9 +353,8 @@ def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
     from rich.console import Console
 
     from fedrun.report import sweep_table as sweep
+    from fedrun.report.settings import settings
 
-    runs = {outcome.summary["folder"]: outcome.summary for outcome in all_outcomes if outcome.summary is not None}
-    completed = list(runs.values())  # the stages of a search may contain the same run
     failed_jobs: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in all_outcomes:
         if outcome.error is not None:
@@ -362,31 +362,38 @@ def show(all_outcomes: Sequence[Outcome], folder: Path) -> None:
     for error, jobs in failed_jobs.items():
         others = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
         print(f"failed: {' '.join(jobs[0].overrides)}{others}: {error}", file=sys.stderr)
-    if completed:
+    if runs := completed(all_outcomes):
+        compared, problems = settings(runs)
         print(flush=True)
-        sweep.show(sweep.sweep_table(completed), Console())
-        plot(completed, folder / CURVES)
+        sweep.show(sweep.sweep_table(compared, problems), Console())
+        plot(compared, folder / CURVES)
         print(f"\ncurves  {folder / CURVES}")
 
 
-def plot(completed: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw the curves of all runs: one label per setting, the mean over its seeds."""
-    from fedrun.data.targets import Target
-    from fedrun.report.sweep_table import labels
-    from fedrun.runs.display.panels import plot_curves
-    from fedrun.runs.folder import METRICS
-    from fedrun.runs.metrics_file import read_rows
+def completed(all_outcomes: Sequence[Outcome]) -> list[Run]:
+    """The complete runs of a sweep; a run whose files cannot be read is reported."""
+    from fedrun.report.runs import read
 
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for summary in completed:
-        groups[summary["group"]].append(summary)
-    names = labels({group: runs[0] for group, runs in groups.items()})
-    rows: dict[str, list[list[Row]]] = defaultdict(list)
-    for group, runs in groups.items():
-        for run in runs:
-            try:
-                rows[names[group]].append(read_rows(Path(run["folder"]) / METRICS))
-            except InputError as error:  # a run that was finished earlier; its summary is in the table
-                print(f"fedrun: not in the curves: {error}", file=sys.stderr)
-    targets = sorted({Target.named(target) for run in completed for target in run["rounds_to"]})
-    plot_curves(rows, path, targets)
+    runs = []
+    # the stages of a search may contain the same run
+    for folder in dict.fromkeys(one.summary["folder"] for one in all_outcomes if one.summary is not None):
+        try:
+            run, problem = read(Path(folder))
+            if run.complete:
+                runs.append(run)
+        except InputError as error:  # of a run that was finished earlier
+            problem = str(error)
+        if problem:
+            print(f"fedrun: not in the table: {problem}", file=sys.stderr)
+    return runs
+
+
+def plot(compared: Sequence[Setting], path: Path) -> None:
+    """Draw the curves of all settings, each the mean over its seeds."""
+    from fedrun.data.targets import Target
+    from fedrun.report.quantities import targets
+    from fedrun.runs.display.panels import plot_curves
+
+    rows = {setting.name: [run.rows for run in setting.complete] for setting in compared}
+    marked = [Target.named(target.key) for target in targets(run for setting in compared for run in setting.complete)]
+    plot_curves(rows, path, marked)

@@ -59,6 +59,7 @@ class Folders:
         config: Mapping[str, Any] | None = None,
         changes: Mapping[str, Any] | None = None,
         data: str = "0123456789abcdef",
+        summary: Mapping[str, Any] | None = None,
     ) -> Path:
         """A run's folder.
 
@@ -71,6 +72,7 @@ class Folders:
             config: the whole configuration; None: a small one.
             changes: to the configuration, under dotted keys.
             data: fingerprint of its data.
+            summary: more keys of its summary.
         """
         node = OmegaConf.create(copy.deepcopy(dict(CONFIG if config is None else config)))
         for key, value in {"seed": seed, **(changes or {})}.items():
@@ -81,7 +83,7 @@ class Folders:
         OmegaConf.save(node, folder / ".hydra" / "config.yaml")
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
         if complete:
-            summary = {
+            content_of_summary = {
                 "status": "complete",
                 "title": f"{strategy} · {dataset} · seed {seed}",
                 "group": f"{dataset}/{strategy}/{self.written:08x}",
@@ -97,6 +99,7 @@ class Folders:
                 "rounds_to": {},
                 "seconds": 0.5 * (len(content) - 1),
                 "versions": {"fedrun": "0.1.0", "torch": "2.11.0", "commit": "abc123"},
+                **(summary or {}),
             }
-            (folder / "summary.json").write_text(json.dumps(summary))
+            (folder / "summary.json").write_text(json.dumps(content_of_summary))
         return folder

@@ -36,8 +36,6 @@ def by_rate(folders):
 def test_a_setting_is_compared_with_the_baseline_of_its_condition(by_rate):
     baselines = Baselines.named(by_rate, "fedavg")
     assert (baselines.name, baselines.required) == ("fedavg", "dataset and local.lr")
-    by_choice = Baselines.named(by_rate, "fedavg local/lr=0.1")  # as a sweep's table writes keys of groups
-    assert by_choice.name == "fedavg local.lr=0.1"
     reported = comparison.reported_quantities(by_rate, ["test/accuracy"], [])
     table = comparison.significance(by_rate, baselines, ["test/accuracy"], reported, "t")
     # (1 + 2) / 2, (-10 - 20) / 2, (-10 - 8) / 2 and (20 + 10) / 2 points

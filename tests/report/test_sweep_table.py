@@ -3,129 +3,150 @@ import io
 import pytest
 from rich.console import Console
 
-from fedrun.report.sweep_table import labels, mean_and_std, show, sweep_table, tabulate
+from fedrun.report.runs import find
+from fedrun.report.settings import settings
+from fedrun.report.sweep_table import show, sweep_table, tabulate
+
+from ..helpers.run_folders import rows
 
 
-def summary(strategy, seed, accuracy, hits, overrides=(), config_hash="0f3a", dataset="femnist"):
-    return {
-        "status": "complete",
-        "title": f"{strategy} · {dataset} · seed {seed}",
-        "group": f"runs/{dataset}/{strategy}/{config_hash}",
-        "seed": seed,
-        "dataset": dataset,
-        "strategy": strategy,
-        "overrides": [f"seed={seed}", f"strategy={strategy}", *overrides],
-        "final": {"test/accuracy": accuracy, "test/f1": accuracy - 0.1, "test/mcc": 0.5},
-        "rounds_to": hits,
-        "cap": 200,
-    }
+def server(strategy):
+    return {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
 
 
-# Accuracies 0.60 and 0.62: mean 61, std (ddof 0) 1. Rounds 10 and 14: mean 12, std 2.
-RUNS = [
-    summary("fedavg", 0, 0.60, {"0.50": 10, "0.70": 150}),
-    summary("turbosvm", 0, 0.80, {"0.50": 5, "0.70": 40}),
-    summary("fedavg", 1, 0.62, {"0.50": 14, "0.70": None}),
-    summary("turbosvm", 1, 0.80, {"0.50": 5, "0.70": 42}),
-]
+def write(folders, strategy, seed, *accuracies, changes=None, **more):
+    content = [
+        row | {"test/f1": row["test/accuracy"] - 0.1, "test/mcc": 0.5}
+        for row in rows(*accuracies, **more.pop("metrics", {}))
+    ]
+    changes = server(strategy) | (changes or {})
+    return folders.write(seed, content, strategy=strategy, changes=changes, **more)
 
 
-def test_two_strategies_at_80_columns():
+def compared(folders):
+    return settings(find([str(folders.top)]).runs)
+
+
+def table(folders):
+    return tabulate(*compared(folders))
+
+
+@pytest.fixture
+def two(folders):
+    """Accuracies 0.60 and 0.62: mean 61, std (ddof 0) 1. Rounds to 50 %: 1 and 3, mean 2, std 1."""
+    changes = {"targets": [0.5, 0.7], "rounds": 3}
+    write(folders, "fedavg", 0, 0.1, 0.5, 0.7, 0.60, changes=changes)
+    write(folders, "fedavg", 1, 0.1, 0.2, 0.4, 0.62, changes=changes)
+    for seed in (0, 1):
+        write(folders, "turbosvm", seed, 0.1, 0.5 + seed / 10, 0.7, 0.80, changes=changes)
+    return compared(folders)[0]
+
+
+def test_two_strategies_at_80_columns(two):
     console = Console(width=80, file=io.StringIO())
-    console.print(sweep_table(RUNS))
+    console.print(sweep_table(two))
     assert [line.rstrip() for line in console.file.getvalue().splitlines()] == [
-        "          runs      accuracy            F1           MCC     to 50 %     to 70 %",
-        "────────────────────────────────────────────────────────────────────────────────",
-        "fedavg       2  61.00 ± 1.00  51.00 ± 1.00  50.00 ± 0.00  12.0 ± 2.0        >200",
-        "turbosvm     2  80.00 ± 0.00  70.00 ± 0.00  50.00 ± 0.00   5.0 ± 0.0  41.0 ± 1.0",
+        "          runs      accuracy            F1           MCC    to 50 %    to 70 %",
+        "──────────────────────────────────────────────────────────────────────────────",
+        "fedavg       2  61.00 ± 1.00  51.00 ± 1.00  50.00 ± 0.00  2.0 ± 1.0         >3",
+        "turbosvm     2  80.00 ± 0.00  70.00 ± 0.00  50.00 ± 0.00  1.0 ± 0.0  2.0 ± 0.0",
         "",
         "Test metrics after the last round, in percent; mean ± std over seeds (ddof 0).",
         "to: the first round that reaches it; >N: not by every seed in N rounds.",
     ]
 
 
-def test_accuracies_over_clients_have_a_column():
-    own = {"clients/accuracy_mean": 0.9, "clients/accuracy_weighted": 0.7, "test/accuracy": 0.5}
-    runs = [
-        {**summary("fedproto", 0, 0.5, {}), "final": own, "reported": "clients/accuracy_mean"},
-        {**summary("fedrep", 0, 0.5, {}), "final": own, "reported": "clients/accuracy_weighted"},
-    ]
-    table = tabulate(runs)
-    column = table.header.index("reported")
-    assert [row[column] for row in table.rows] == ["90.00", "70.00"]
-    assert table.notes[1:] == (
+def test_accuracies_over_clients_have_a_column(folders, two):
+    assert "reported" not in tabulate(two).header
+    own = {"clients/accuracy_mean": 0.9, "clients/accuracy_weighted": 0.7}
+    for strategy, metric in (("fedproto", "clients/accuracy_mean"), ("fedrep", "clients/accuracy_weighted")):
+        write(folders, strategy, 0, 0.1, 0.5, metrics=own, summary={"reported": metric})
+    with_own = table(folders)
+    column = with_own.header.index("reported")
+    assert {row[0]: row[column] for row in with_own.rows} == {
+        **{"fedavg": "-", "turbosvm": "-"},
+        **{"fedproto": "90.00", "fedrep": "70.00"},
+    }
+    assert with_own.notes[2:] == (
         "Reported: clients mean accuracy of fedproto.",
         "Reported: clients accuracy by samples of fedrep.",
     )
-    assert "reported" not in tabulate(RUNS).header
+
+
+def test_validation_metrics_have_the_same_columns_and_no_targets(folders):
+    """A search looks at no test sample."""
+    for lr, accuracy in ((0.1, 0.4), (0.2, 0.6)):
+        searched = [{"round": 0, "validation/accuracy": 0.1}, {"round": 1, "validation/accuracy": accuracy}]
+        folders.write(0, searched, changes={"validation.share": 0.1, "local.lr": lr})
+    searched = table(folders)
+    assert searched.header == ("", "runs", "accuracy")
+    assert [row[2] for row in searched.rows] == ["40.00", "60.00"]
+    assert searched.notes == ("Validation metrics after the last round, in percent; mean ± std over seeds (ddof 0).",)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_in_a_file_nothing_is_folded(terminal):
-    long = "model.hidden=" + 60 * "1"
-    runs = [summary("fedavg", 0, 0.5, {}), summary("fedavg", 0, 0.5, {}, [long], "1f2e")]
+def test_in_a_file_nothing_is_folded(folders, terminal):
+    long = 60 * "1"
+    for hidden in ("1", long):
+        write(folders, "fedavg", 0, 0.1, 0.5, changes={"model.hidden": hidden})
     console = Console(width=80, file=io.StringIO(), force_terminal=terminal, color_system=None)
-    show(sweep_table(runs), console)
+    show(sweep_table(compared(folders)[0]), console)
     written = console.file.getvalue().splitlines()
     assert any(long in line for line in written) != terminal
 
 
-def label(*runs):
-    return list(labels({run["group"]: run for run in runs}).values())
-
-
-def test_settings_are_named_by_what_differs():
-    fedavg, turbosvm = summary("fedavg", 0, 0.5, {}), summary("turbosvm", 0, 0.5, {})
-    digits = summary("fedavg", 0, 0.5, {}, dataset="digits")
-    assert label(fedavg, turbosvm) == ["fedavg", "turbosvm"]
-    assert label(fedavg, digits) == ["femnist", "digits"]
-    assert label(fedavg) == ["femnist fedavg"]
-
-
-def test_settings_are_named_by_their_overrides_but_not_by_those_they_share():
-    one = summary("fedprox", 0, 0.5, {}, ["rounds=5", "strategy.client.mu=[1,2]"], "1111")
-    two = summary("fedprox", 0, 0.5, {}, ["rounds=5", "+x=1"], "2222")
-    plain = summary("fedprox", 0, 0.5, {}, ["rounds=5"], "3333")
-    assert label(one, two, plain) == ["strategy.client.mu=[1,2]", "+x=1", "default"]
-
-
-def test_settings_that_no_override_tells_apart_are_named_by_their_hash():
-    one, two = (summary("fedavg", 0, 0.5, {}, config_hash=name) for name in ("1111", "2222"))
-    assert label(one, two) == ["default 1111", "default 2222"]
-
-
-def test_copies_of_a_setting_under_two_names_are_named_by_their_groups():
-    one, two = ({**summary("fedavg", 0, 0.5, {}), "group": f"{name}/femnist/fedavg/1111"} for name in ("a", "b"))
-    assert label(one, two) == ["a/femnist/fedavg/1111", "b/femnist/fedavg/1111"]
-
-
-def test_brackets_in_a_label_are_not_markup():
-    runs = [summary("fedavg", 0, 0.5, {}, [f"model.layers=[{n}]"], str(n)) for n in (1, 2)]
+def test_brackets_in_a_name_are_not_markup(folders):
+    for size in (1, 2):
+        write(folders, "fedavg", 0, 0.1, 0.5, changes={"model.layers": [size]})
     console = Console(width=80, file=io.StringIO())
-    console.print(sweep_table(runs))
+    console.print(sweep_table(compared(folders)[0]))
     assert "model.layers=[1]" in console.file.getvalue()
 
 
-def test_cells():
-    assert mean_and_std("accuracy", [0.5]) == "50.00"
-    assert mean_and_std("accuracy", [0.5, None]) == "-"
-    assert mean_and_std("accuracy", [0.70, 0.71, 0.75]) == "72.00 ± 2.16"  # sqrt((4 + 1 + 9) / 3) = 2.1602
+def test_a_setting_whose_seed_has_no_value(folders):
+    write(folders, "fedavg", 0, 0.1, 0.5)
+    folders.write(1, rows(0.1, None), changes=server("fedavg"))
+    assert table(folders).rows == (("digits fedavg", "2", "-", "-", "-", ">1"),)
 
 
-def test_a_target_that_only_some_settings_have():
-    runs = [summary("a", 0, 0.5, {"0.70": 3}), summary("b", 0, 0.5, {"0.50": 4, "0.70": None})]
-    assert [row[-2:] for row in tabulate(runs).rows] == [("-", "3.0"), ("4.0", ">200")]
+def test_seeds_on_other_data_are_left_out_and_settings_on_other_data_named(folders):
+    """A file has changed after the first seed's jobs."""
+    first = write(folders, "fedavg", 0, 0.1, 0.5)
+    write(folders, "turbosvm", 0, 0.1, 0.6)
+    changed = write(folders, "fedavg", 1, 0.1, 0.9, data="fedcba98")
+    write(folders, "median", 0, 0.1, 0.6, data="fedcba98")
+    mixed = table(folders)
+    assert [row[:3] for row in mixed.rows] == [
+        ("fedavg", "1", "50.00"),
+        ("median", "1", "60.00"),
+        ("turbosvm", "1", "60.00"),
+    ]
+    assert mixed.notes[2:] == (
+        "median: on other data than fedavg.",
+        f"{changed}: the same setting as {first}, but on other data; left out",
+    )
 
 
-def test_settings_that_are_not_tested_alike():
+def test_a_target_that_only_some_settings_have(folders):
+    """The curves of the others show it, too."""
+    write(folders, "fedavg", 0, 0.1, 0.5, 0.6, changes={"targets": [0.5]})
+    write(folders, "turbosvm", 0, 0.1, 0.2, 0.8, changes={"targets": [0.7]})
+    assert [row[-2:] for row in table(folders).rows] == [("1.0", ">2"), ("2.0", "2.0")]
+
+
+def test_settings_that_are_not_tested_alike(folders):
     """Two of one dataset; different test sets of two datasets are no difference."""
 
-    def tested(strategy, by, **more):
-        return {**summary(strategy, 0, 0.5, {}, **more), "decisions": {"tested": by}}
+    def tested(strategy, by, dataset="femnist"):
+        changes = {"dataset._target_": dataset}
+        write(folders, strategy, 0, 0.1, 0.5, changes=changes, dataset=dataset, summary={"decisions": {"tested": by}})
 
     pooled, own = "the global model on 355 pooled test samples", "each client's own model on its own test samples"
-    alike = [tested("fedavg", pooled), tested("turbosvm", pooled), tested("fedavg", "on others", dataset="digits")]
-    assert not any("tested alike" in note for note in tabulate(alike).notes)
-    assert tabulate([*alike[:2], tested("ditto", own)]).notes[-1] == (
-        f"Not tested alike: fedavg, turbosvm: {pooled}; ditto: {own}."
+    tested("fedavg", pooled)
+    tested("turbosvm", pooled)
+    tested("fedavg", "on others", dataset="digits")
+    assert not any("tested alike" in note for note in table(folders).notes)
+    tested("ditto", own)
+    assert table(folders).notes[-1] == (
+        f"Not tested alike: digits fedavg: on others; femnist ditto: {own}; femnist fedavg, femnist turbosvm: {pooled}."
     )

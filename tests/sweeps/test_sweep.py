@@ -216,13 +216,13 @@ def test_a_folder_that_another_sweep_has_used(fedrun: Fedrun, tmp_path: Path) ->
         assert "hparams here" not in ended.out
 
 
-def test_a_finished_run_without_its_metrics_is_in_the_table(fedrun: Fedrun, tmp_path: Path) -> None:
+def test_a_finished_run_without_its_metrics_is_named(fedrun: Fedrun, tmp_path: Path) -> None:
     assert fedrun("-m", "seed=0,1", *SETTING, folder=tmp_path).status == 0
     (metrics,) = tmp_path.glob("outputs/runs/*/*/*/seed=1/metrics.jsonl")
     metrics.unlink()
     ended = fedrun("-m", "seed=0,1", *SETTING, folder=tmp_path)
-    assert [row[2] for row in table(ended.out)] == ["2"]
-    assert ended.err.startswith("fedrun: not in the curves: ") and ended.err.count("\n") == 1
+    assert [row[2] for row in table(ended.out)] == ["1"]
+    assert ended.err.startswith("fedrun: not in the table: ") and ended.err.count("\n") == 1
     assert ended.status == 0
 
 

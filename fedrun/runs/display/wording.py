@@ -25,6 +25,7 @@ NAMES = {
     "epsilon": "ε",
     "gm_appeal": "GM-Appeal",
     "preferred_accuracy": "preferred accuracy",
+    "reported": "reported accuracy",
 }
 """The part of a known metric's key after the slash, as people write it."""
 
