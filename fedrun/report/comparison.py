@@ -194,11 +194,15 @@ def significance(
         notes.append(f"With {most} seeds that differ this test cannot give a p below {smallest_p(most):.3g}.")
     if not_compared := [setting.name for setting in others if baselines.of(setting) is None]:
         notes.append(f"Not compared, because no baseline has the same {baselines.required}: {', '.join(not_compared)}.")
-    if other := [setting.name for setting, baseline in pairs if on_other_data(setting, baseline)]:
-        notes.append(f"The data of these have another fingerprint than the baseline's: {', '.join(other)}.")
-    notes += tested_models(settings)
+    notes += [*other_data(pairs), *tested_models(settings)]
     header = ("setting", *(quantity.heading for quantity in columns))
     return Table(f"Difference from {baselines.name}", header, rows, notes=tuple(notes))
+
+
+def other_data(pairs: Sequence[tuple[Setting, Setting]]) -> list[str]:
+    """A line that names the settings which were run on other data than the baseline that each is paired with."""
+    names = [setting.name for setting, baseline in pairs if on_other_data(setting, baseline)]
+    return [f"The data of these have another fingerprint than the baseline's: {', '.join(names)}."] if names else []
 
 
 def outcome(quantity: Quantity, result: Comparison, common: int) -> str:

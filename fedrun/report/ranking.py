@@ -10,7 +10,7 @@ from dataclasses import replace
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.report.baselines import Baselines
-from fedrun.report.comparison import outcome
+from fedrun.report.comparison import other_data, outcome
 from fedrun.report.quantities import Measured, Quantity
 from fedrun.report.settings import Setting
 from fedrun.report.significance import NAMES, compare
@@ -79,6 +79,7 @@ def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, 
     names = {setting.name for setting in ranked}
     if incomplete := [setting.name for setting in settings if setting.name not in names]:
         notes.append(f"Not ranked, without a result for every seed: {', '.join(incomplete)}.")
+    notes += other_data([(setting, baseline) for setting in ranked])
     header = ("setting", quantity.heading, "mean rank", f"difference from {baseline.name}")
     title = ", ".join(filter(None, [f"{RANKS}{quantity.heading}", condition]))
     return [Table(title, header, rows, notes=tuple(notes))]

@@ -11,11 +11,12 @@ from fedrun.report.settings import settings
 from ..helpers.run_folders import rows
 
 
-def compared(folders, finals: dict[str, tuple[float, ...]]):
+def compared(folders, finals: dict[str, tuple[float, ...]], **data: str):
     for strategy, values in finals.items():
         server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
         for seed, value in enumerate(values):
-            folders.write(seed, rows(0.1, value), strategy=strategy, changes=server)
+            own = data.get(strategy, "01234567")
+            folders.write(seed, rows(0.1, value), strategy=strategy, changes=server, data=own)
     return settings(find([str(folders.top)]).runs)[0]
 
 
@@ -58,6 +59,11 @@ def test_more_seeds_of_one_setting_do_not_prevent_a_ranking(folders):
         ("fedavg", "60.00 ± 8.16", "2.50"),
     ]
     assert "Means over seeds 0, 1, 2. " in table.notes[0]
+
+
+def test_settings_on_other_data_than_fedavg_are_named(folders):
+    (table,) = ranking(compared(folders, FINALS, median="fedcba98"))
+    assert table.notes[1:] == ("The data of these have another fingerprint than the baseline's: median.",)
 
 
 def test_settings_on_other_partitions_are_not_ranked_together(folders):

@@ -79,7 +79,8 @@ def complete_runs(name: str, runs: Sequence[Run]) -> list[Run]:
 
 def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
     """The final metrics and the rounds to targets of an experiment's complete runs."""
-    compared_settings, _ = settings(runs)
+    compared_settings, problems = settings(runs)
+    runs = [run for setting in compared_settings for run in setting.runs]  # without those that are left out
     metric_keys = [
         key for key in metrics(runs) if key.startswith(("test/", "clients/", "unseen/")) and not is_internal(key)
     ]
@@ -104,7 +105,11 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
     if not titled:
         return []
     above = (described_runs(runs), *fewer, *choices(compared_settings))
-    return [replace(titled[0], above=above), *titled[1:], *ranking(compared_settings)]
+    return [
+        replace(titled[0], above=above, notes=(*titled[0].notes, *problems)),
+        *titled[1:],
+        *ranking(compared_settings),
+    ]
 
 
 def choices(compared_settings: Sequence[Setting]) -> list[str]:

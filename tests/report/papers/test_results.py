@@ -119,3 +119,15 @@ def test_values_that_settings_named_by_their_strategy_also_differ_in(folders):
         config = CONFIG | {"name": "suite/optimisers", "strategy": strategy}
         folders.write(0, rows(0.1, 0.5), strategy=strategy, config=config, changes={"local.lr": lr})
     assert tables(folders)[0].above[1:] == ("local.lr: 0.1 for fedavg, median; 0.5 for turbosvm.",)
+
+
+def test_runs_that_are_left_out_are_notes_and_not_counted(folders):
+    """Seed 2 was run on other data: it is not among the seeds, and neither are its data."""
+    config = CONFIG | {"name": "suite/optimisers"}
+    folder = [
+        folders.write(seed, rows(0.1, 0.5), config=config, data=data)
+        for seed, data in enumerate(("0123456789", "0123456789", "fedcba9876"))
+    ]
+    end = tables(folders)[0]
+    assert end.above == ("Data: digits (01234567). Seeds: 0, 1. Code: commit abc123, fedrun 0.1.0, torch 2.11.0.",)
+    assert end.notes[-1] == f"{folder[2]}: the same setting as {folder[0]}, but on other data; left out"
