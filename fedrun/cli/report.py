@@ -29,8 +29,8 @@ EXAMPLES = """\
 examples:
   fedrun-report outputs/runs                                   tables in Markdown
   fedrun-report outputs/runs --baseline fedavg                 and p-values against FedAvg, paired over seeds
-  fedrun-report outputs/runs --format csv --to runs.csv        a row per run
-  fedrun-report outputs/runs --format html --to report.html    one page with curves to explore
+  fedrun-report outputs/runs --to runs.csv                     a row per run
+  fedrun-report outputs/runs --to report.html                  one page with curves to explore
   fedrun-report outputs/runs --curve test/accuracy --against params   a picture of curves
   fedrun-report outputs --table turbosvm/table2                a paper's table next to ours
   fedrun-report outputs --figure turbosvm/figure2              a paper's figure from our runs
@@ -94,8 +94,27 @@ PICTURES = "pictures"
 """The folder of pictures in the runs' folder, unless ``--to`` names another place."""
 
 
+ENDINGS = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".html": "html"}
+"""The formats of files by the ends of their names."""
+
+
+def format_of(format: str | None, to: str | None) -> str:
+    """The format of a report: as chosen, or else by the end of the file's name; Markdown without one.
+
+    Raises:
+        InputError: the name has another end.
+    """
+    ending = Path(to).suffix.lower() if to else ""
+    if format is None and ending not in ("", *ENDINGS):
+        raise InputError(f"--to {to}: allowed without --format: a name that ends in {', '.join(ENDINGS)}")
+    by_name = ENDINGS.get(ending, format or "markdown")
+    if format not in (None, by_name):
+        raise InputError(f"--to {to}: is the name of a file in {by_name}; allowed: without --format {format}")
+    return by_name
+
+
 def check(options: argparse.Namespace) -> None:
-    """Reject options that contradict one another or would be ignored; choose the file of a picture.
+    """Reject options that contradict one another or would be ignored; choose the format, and the file of a picture.
 
     Raises:
         InputError: some options do.
@@ -110,6 +129,9 @@ def check(options: argparse.Namespace) -> None:
     modes = [f"--{mode}" for mode in MODES if getattr(options, mode)]
     if len(modes) > 1:
         raise InputError(f"{' and '.join(modes)}: allowed: one of them")
+    picture = options.curve or options.figure
+    chosen = f"--format {options.format}" if options.format else f"--to {options.to}"
+    options.format = format_of(options.format, None if picture else options.to)
     contradictions = {
         "--scale: allowed: with --table or --figure": options.scale and not (options.table or options.figure),
         "--config-dir: allowed: with --table, --figure or --results": options.config_dir
@@ -121,15 +143,13 @@ def check(options: argparse.Namespace) -> None:
     }
     if options.format == "csv":
         contradictions |= {
-            f"--{name}: allowed: without --format csv": getattr(options, name)
-            for name in ("metric", "target", "baseline")
+            f"--{name}: allowed: without {chosen}": getattr(options, name) for name in ("metric", "target", "baseline")
         }
-    picture = options.curve or options.figure
     if modes:
         formats = ("csv", "html", "latex") if picture else ("csv", "html")
         accuracy = options.curve == TARGETED
         contradictions |= {
-            f"--format {options.format}: allowed: without {modes[0]}": options.format in formats,
+            f"{chosen}: allowed: without {modes[0]}": options.format in formats,
             f"--metric: allowed: without {modes[0]}": options.metric,
             f"--baseline: allowed: without {modes[0]}": options.baseline,
             f"--target: allowed: without {modes[0]}, or with --curve {TARGETED}": options.target and not accuracy,
@@ -316,9 +336,8 @@ def parser() -> argparse.ArgumentParser:
     add("runs", nargs="*", default=["outputs"], metavar="RUNS", help="folders, or patterns of them (default: outputs)")
     add(
         "--format",
-        choices=("markdown", "latex", "csv", "html"),
-        default="markdown",
-        help="csv: a row per run, settings and metrics as columns (default: markdown)",
+        choices=tuple(ENDINGS.values()),
+        help="csv: a row per run, settings and metrics as columns (default: by the end of --to, or markdown)",
     )
     add("--to", metavar="FILE", help="write to this file instead of the screen; pictures: instead of to RUNS/pictures")
     only = "report only this metric; repeat for several"

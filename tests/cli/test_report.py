@@ -55,6 +55,22 @@ def test_latex_csv_and_html_go_to_files(runs, tmp_path, capsys):
         assert capsys.readouterr().out == f"{path}\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("report.TEX", "% needs \\usepackage{booktabs}\n"),
+        ("runs.csv", "folder,name,dataset,"),
+        ("report.html", "<!doctype"),
+        ("report.md", "## Settings\n"),
+        ("report", "## Settings\n"),
+    ],
+)
+def test_the_end_of_a_files_name_chooses_the_format(runs, tmp_path, name, start):
+    path = tmp_path / name
+    assert run([runs, "--to", str(path)]) == 0
+    assert path.read_text().startswith(start)
+
+
 @pytest.mark.parametrize("against", ["rounds", "params", "samples", "seconds"])
 def test_a_curve(runs, tmp_path, capsys, against):
     path = tmp_path / "curve.png"
@@ -234,6 +250,13 @@ REFUSED = [
     (("{runs}", "--baseline", "nope", "--format", "csv"), "--baseline: allowed: without --format csv"),
     (("{runs}", "--metric", "test/loss", "--format", "csv"), "--metric: allowed: without --format csv"),
     (("{runs}", "--target", "0.5", "--format", "csv"), "--target: allowed: without --format csv"),
+    (("{runs}", "--metric", "test/loss", "--to", "r.csv"), "--metric: allowed: without --to r.csv"),
+    (("{runs}", "--results", "--to", "r.html"), "--to r.html: allowed: without --results"),
+    (("{runs}", "--to", "r.txt"), "--to r.txt: allowed without --format: a name that ends in .md, .tex, .csv, .html"),
+    (
+        ("{runs}", "--format", "latex", "--to", "r.html"),
+        "--to r.html: is the name of a file in html; allowed: without --format latex",
+    ),
     (("{runs}", "--test", "wilcoxon"), "--test: allowed: with --baseline"),
     (("{runs}", "--table", "mine/table1"), "table mine/table1: no such table; allowed: fedavg/table1, "),
     (("{runs}", "--table", "turbosvm/table2"), "table turbosvm/table2: no finished runs; start them "),
