@@ -272,12 +272,16 @@ def draw(settings: Sequence[Setting], key: str, against: Against, targets: Seque
         InputError: there is nothing to draw, or the file cannot be written.
     """
     from fedrun.data.targets import Target
+    from fedrun.report.tested_models import remarks
     from fedrun.runs.display import wording
     from fedrun.runs.display.panels import Line, plot_panels
 
-    lines = {setting.name: Line([run.rows for run in setting.drawn]) for setting in settings}
+    lines = {setting.name: Line([run.rows_with(key) for run in setting.drawn]) for setting in settings}
     with drawing(path):
         plot_panels({((key,), wording.name(key)): lines}, path, against, targets=[*map(Target.of, targets)])
+    band = ["A curve is the mean over seeds, with a band of ± one standard deviation (ddof 0)."]
+    for line in [*(band if any(len(line.seeds) > 1 for line in lines.values()) else []), *remarks(settings, {key})]:
+        report_problem(line)
 
 
 @contextmanager

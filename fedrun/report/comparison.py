@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from fedrun.report import quantities
 from fedrun.report.baselines import Baselines
 from fedrun.report.quantities import Measured, Quantity
+from fedrun.report.runs import REPORTED
 from fedrun.report.settings import Setting, by_short_key, differing, on_other_data, written
 from fedrun.report.significance import NAMES, Comparison, Test, compare, smallest_p
 from fedrun.report.table import Table
-from fedrun.report.tested_models import tested_models
+from fedrun.report.tested_models import remarks
 from fedrun.runs.display import wording
 from fedrun.system.errors import InputError
 
@@ -24,8 +25,10 @@ def selected(settings: Sequence[Setting], requested: Sequence[str]) -> list[str]
         InputError: no run has a requested metric.
     """
     recorded = quantities.metrics(run for setting in settings for run in setting.runs)
-    if missing := [key for key in requested if key not in recorded]:
-        raise InputError(f"{missing[0]}: no run has this metric; allowed: {', '.join(recorded)}")
+    reported = any(run.recorded(REPORTED) for setting in settings for run in setting.runs)
+    allowed = [*recorded, *([REPORTED] if reported else [])]
+    if missing := [key for key in requested if key not in allowed]:
+        raise InputError(f"{missing[0]}: no run has this metric; allowed: {', '.join(allowed)}")
     return list(requested) or [key for key in recorded if not quantities.is_internal(key)]
 
 
@@ -95,7 +98,7 @@ def outcomes(settings: Sequence[Setting], reported: Sequence[Quantity], kinds: S
     """A table of the settings for each kind of quantity; none for a kind without quantities."""
     adaptive = any(run.adaptive for setting in settings for run in setting.complete)
     tables = []
-    tested = tested_models(settings)
+    tested = remarks(settings, {quantity.metric for quantity in reported if quantity.kind in ("final", "best")})
     ends = sorted({run.last_round for setting in settings for run in setting.complete})
     for kind in kinds:
         title, note = OUTCOMES[kind]
@@ -194,7 +197,7 @@ def significance(
         notes.append(f"With {most} seeds that differ this test cannot give a p below {smallest_p(most):.3g}.")
     if not_compared := [setting.name for setting in others if baselines.of(setting) is None]:
         notes.append(f"Not compared, because no baseline has the same {baselines.required}: {', '.join(not_compared)}.")
-    notes += [*other_data(pairs), *tested_models(settings)]
+    notes += [*other_data(pairs), *remarks(settings, {quantity.metric for quantity in columns})]
     header = ("setting", *(quantity.heading for quantity in columns))
     return Table(f"Difference from {baselines.name}", header, rows, notes=tuple(notes))
 

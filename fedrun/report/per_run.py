@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from fedrun.report.runs import Run
+from fedrun.report.runs import REPORTED, Run
 from fedrun.report.settings import by_short_key, leaves, named, varying
 from fedrun.runs.summary import beyond_rows
 
@@ -19,9 +19,9 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
 
     The keys are ``folder``, ``name``, ``dataset``, ``strategy``, ``seed``, ``complete``; every configuration key whose
     value differs between the runs (an option under its group: ``strategy.server``); ``round`` (the last evaluated one)
-    with all its metrics; ``best/KEY`` and ``best_round/KEY``; ``rounds_to/TARGET``; with a clock
-    ``virtual_seconds_to/TARGET``; ``seconds``; ``commit`` (fedrun's). Numbers are as measured: shares up to 1. A value
-    that is missing is None.
+    with all its metrics; ``reported``, the accuracy that the run reports; ``reported_metric``, its key; ``best/KEY``
+    and ``best_round/KEY``; ``rounds_to/TARGET``; with a clock ``virtual_seconds_to/TARGET``; ``seconds``; ``commit``
+    (fedrun's). Numbers are as measured: shares up to 1. A value that is missing is None.
     """
     contents = [leaves(run.config) for run in runs]
     differing = varying(contents)
@@ -35,6 +35,7 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
             "complete": run.complete,
             **{short: plain(named(key, content.get(key))) for short, key in by_short_key(differing, content).items()},
             **run.rows[-1],
+            **reported(run),
             **({} if run.summary is None else beyond_rows(run.summary)),
             "seconds": None if run.summary is None else run.summary["seconds"],
             "commit": None if run.summary is None else run.summary["versions"].get("commit"),
@@ -43,6 +44,11 @@ def per_run_rows(runs: Sequence[Run]) -> list[dict[str, Value]]:
     ]
     keys = dict.fromkeys(key for row in rows for key in row)
     return [{key: row.get(key) for key in keys} for row in rows]
+
+
+def reported(run: Run) -> dict[str, Value]:
+    """The accuracy that a run reports, and its key; nothing if it reports none."""
+    return {} if run.reported is None else {REPORTED: run.rows[-1].get(run.reported), "reported_metric": run.reported}
 
 
 def plain(value: Any) -> Value:

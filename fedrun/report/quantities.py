@@ -20,9 +20,6 @@ from fedrun.runs.metrics_file import round_reached, series
 SECONDS = "seconds"
 """The total time of a run, used like a cost's key."""
 
-REPORTED = "reported"
-"""The accuracy that a run reports, of the global model, clients' own or tuned ones, used like a metric's key."""
-
 NOT_METRICS = ("cost/", "time/")
 INTERNALS = "server/"
 """Metrics of a server strategy's own steps: drawn as curves; in a table only with ``--metric``."""
@@ -73,6 +70,11 @@ class Quantity:
         return self.kind not in TO_TARGET or run.shows_target(Target.named(self.key))
 
     @property
+    def metric(self) -> str:
+        """The metric's key, also a target's; a cost's key."""
+        return Target.named(self.key).metric if self.kind in TO_TARGET else self.key
+
+    @property
     def heading(self) -> str:
         if self.kind in TO_TARGET:
             return f"to {wording.target(Target.named(self.key))}"
@@ -92,7 +94,7 @@ class Quantity:
             return finite(next(row.get(VIRTUAL_SECONDS) for row in run.rows if row["round"] == hit))
         if self.key == SECONDS and run.summary is not None:
             return finite(run.summary["seconds"])
-        key = run.reported or "" if self.key == REPORTED else self.key
+        key = run.key_of(self.key)
         if self.kind == "best":
             known = [value for value in series(run.rows, key) if math.isfinite(value)]
             return (min if lower_is_better(key) else max)(known) if known else None

@@ -15,6 +15,7 @@ from fedrun.report.quantities import Measured, Quantity
 from fedrun.report.settings import Setting
 from fedrun.report.significance import NAMES, compare
 from fedrun.report.table import Table
+from fedrun.report.tested_models import remarks
 
 BASELINE = "fedavg"
 
@@ -79,7 +80,7 @@ def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, 
     names = {setting.name for setting in ranked}
     if incomplete := [setting.name for setting in settings if setting.name not in names]:
         notes.append(f"Not ranked, without a result for every seed: {', '.join(incomplete)}.")
-    notes += other_data([(setting, baseline) for setting in ranked])
+    notes += [*other_data([(setting, baseline) for setting in ranked]), *remarks(ranked, {quantity.key})]
     header = ("setting", quantity.heading, "mean rank", f"difference from {baseline.name}")
     title = ", ".join(filter(None, [f"{RANKS}{quantity.heading}", condition]))
     return [Table(title, header, rows, notes=tuple(notes))]

@@ -25,6 +25,9 @@ from fedrun.system.yaml_file import read_yaml
 SECTIONS = ("evaluation", "validation")
 """Parts of a configuration that a report reads."""
 
+REPORTED = "reported"
+"""A metric's key that stands for the accuracy which a run reports: of the global model, clients' own or tuned ones."""
+
 HASH = re.compile("[0-9a-f]{8}")
 """The hash of a configuration, as in the name of the folder above a run's folder."""
 
@@ -108,13 +111,24 @@ class Run:
             return False
         return not self.adaptive or target in map(Target.of, self.config.get("targets") or ())
 
+    def key_of(self, metric: str) -> str:
+        """The key of a metric in its rows, which differs for :data:`REPORTED` only; empty if it reports none."""
+        return self.reported or "" if metric == REPORTED else metric
+
     def recorded(self, metric: str) -> bool:
         """Whether some row has a metric."""
-        return any(metric in row for row in self.rows)
+        return any(self.key_of(metric) in row for row in self.rows)
 
     def draws(self, metric: str) -> bool:
         """Whether some row has a metric, or an estimate of it."""
         return self.recorded(metric) or self.recorded(f"{metric}{ESTIMATE}")
+
+    def rows_with(self, metric: str) -> tuple[Row, ...]:
+        """Its rows; those that have :data:`REPORTED`, if this is the metric, have it under this key, too."""
+        if metric != REPORTED:
+            return self.rows
+        key = self.key_of(metric)
+        return tuple({**row, REPORTED: row[key]} if key in row else row for row in self.rows)
 
     def check_target(self, target: Target, interpolated: bool = False) -> None:
         """Check that the evaluations show when the run reached a target.

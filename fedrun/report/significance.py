@@ -11,6 +11,7 @@ from typing import Literal
 
 from fedrun.report.quantities import Quantity
 from fedrun.report.settings import Setting
+from fedrun.report.tested_models import tested_alike
 
 Test = Literal["t", "wilcoxon"]
 
@@ -20,6 +21,7 @@ DIGITS = 13
 """Decimal digits of the larger of two values that count in their difference; floats have between 15 and 16."""
 
 TOO_FEW = "there are fewer than 2 common seeds with a value in both"
+UNLIKE = "the two are not tested alike"
 CENSORED = "some common seed did not reach the target in both"
 
 
@@ -58,6 +60,8 @@ def compare(setting: Setting, baseline: Setting, quantity: Quantity, test: Test)
     def result(p: float | None, reason: str = "") -> Comparison:
         return Comparison(tuple(pairs), sum(map(bool, differences)), mean, p, reason)
 
+    if not tested_alike(setting, baseline, quantity.metric):
+        return result(None, UNLIKE)
     if len(differences) < 2:
         return result(None, TOO_FEW)
     if not any(differences):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from rich import box
@@ -13,10 +12,11 @@ from rich.text import Text
 from fedrun.data.evaluation_split import pooled_name, recorded_split
 from fedrun.data.tasks.metric_names import CLASSIFICATION_MEASURES, measures
 from fedrun.report import quantities
-from fedrun.report.quantities import REPORTED, Measured, Quantity
+from fedrun.report.quantities import Measured, Quantity
+from fedrun.report.runs import REPORTED
 from fedrun.report.settings import Setting, comparable_text, on_other_data
 from fedrun.report.table import Table
-from fedrun.report.tested_models import tested_models
+from fedrun.report.tested_models import reported_accuracies, tested_models
 from fedrun.runs.display import wording
 
 UNFOLDED = 10_000
@@ -60,7 +60,8 @@ def tabulate(settings: Sequence[Setting], problems: Sequence[str] = ()) -> Table
     metrics = measures(key for run in runs for key, value in run.rows[-1].items() if value is not None)
     metrics = metrics or list(CLASSIFICATION_MEASURES)
     targets = quantities.targets(runs)
-    own = reported_by_clients(settings)
+    by_clients = any((run.reported or "").startswith("clients/") for run in runs)
+    own = reported_accuracies(settings) if by_clients else []
     columns = [*([Quantity("final", REPORTED)] if own else []), *targets]
     splits = {setting.name: recorded_split(setting.complete[0].rows[-1]) for setting in settings}
     rows = []
@@ -81,19 +82,6 @@ def tabulate(settings: Sequence[Setting], problems: Sequence[str] = ()) -> Table
     notes = [NOTE.format(parts.capitalize(), in_percent), *([ROUNDS_TO] if targets else []), *own]
     notes += [*tested_models(settings), *other_data(settings), *problems]
     return Table("", header, tuple(rows), notes=tuple(notes))
-
-
-def reported_by_clients(settings: Sequence[Setting]) -> list[str]:
-    """A line on which metric each setting reports, if one of them reports an accuracy over clients; otherwise none."""
-    names: dict[str, list[str]] = defaultdict(list)
-    for setting in settings:
-        for metric in dict.fromkeys(run.reported or "" for run in setting.complete):
-            names[metric].append(setting.name)
-    if not any(metric.startswith("clients/") for metric in names):
-        return []
-    if len(names) == 1:
-        return [f"Reported: {wording.name(metric)}." for metric in names]
-    return [f"Reported: {wording.name(metric)} of {', '.join(of)}." for metric, of in names.items() if metric]
 
 
 def other_data(settings: Sequence[Setting]) -> list[str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
@@ -77,6 +78,37 @@ def test_a_curve(runs, tmp_path, capsys, against):
     assert run([runs, "--curve", "test/accuracy", "--against", against, "--target", "0.7", "--to", str(path)]) == 0
     assert imread(path).shape[:2] == (736, 1152)  # 4.6 x 7.2 inches at 160 dots
     assert capsys.readouterr().out == f"{path}\n"
+
+
+def test_a_curve_of_what_each_setting_reports(folders, tmp_path, capsys):
+    """The one run of an earlier version reports nothing."""
+    pooled, own = "the global model on 40 pooled test samples", "each client's own model on the client's own samples"
+    for strategy, key, tested in (("fedavg", "test/accuracy", pooled), ("ditto", "clients/accuracy_mean", own)):
+        for seed in (0, 1):
+            content = [{**row, "clients/accuracy_mean": 0.9} for row in rows(0.1, 0.5)]
+            changes = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
+            summary = {"reported": key, "decisions": {"tested": tested}}
+            folders.write(seed, content, strategy=strategy, changes=changes, summary=summary)
+    folders.write(0, rows(0.1, 0.5), changes={"local.lr": 0.2})
+    path = tmp_path / "curve.png"
+    assert run([str(folders.top), "--curve", "reported", "--to", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{path}\n"
+    assert err.splitlines() == [
+        "fedrun-report: A curve is the mean over seeds, with a band of ± one standard deviation (ddof 0).",
+        f"fedrun-report: Not tested alike: ditto: {own}; fedavg: {pooled}.",
+        "fedrun-report: Reported: clients mean accuracy of ditto.",
+        "fedrun-report: Reported: test accuracy of fedavg.",
+    ]
+    table = tmp_path / "runs.csv"
+    assert run([str(folders.top), "--to", str(table)]) == 0
+    with table.open(newline="") as file:
+        written = [(row["strategy"], row["reported"], row["reported_metric"]) for row in csv.DictReader(file)]
+    assert sorted(written) == [
+        *([("ditto", "0.9", "clients/accuracy_mean")] * 2),
+        ("fedavg", "", ""),
+        *([("fedavg", "0.5", "test/accuracy")] * 2),
+    ]
 
 
 def test_a_curve_of_a_run_that_was_only_estimated_so_far(folders, tmp_path, capsys):

@@ -117,6 +117,73 @@ def test_a_baseline_on_other_data_is_not_compared(folders):
     assert "The data of these have another fingerprint than the baseline's: digits local.lr=0.2." in table.notes
 
 
+@pytest.fixture
+def own_models(folders):
+    """Of two seeds: FedAvg's global model, and own models of Ditto, with their accuracies over clients."""
+    for strategy, tested, reported in (
+        ("fedavg", "the global model on 40 pooled test samples", "clients/accuracy_weighted"),
+        ("fedprox", "the global model on 40 pooled test samples", "clients/accuracy_weighted"),
+        ("ditto", "each client's own model on the client's own test samples", "clients/accuracy_weighted"),
+        ("fedproto", "each client's own model on the client's own test samples", "clients/accuracy_mean"),
+    ):
+        for seed in (0, 1):
+            more = {"clients/accuracy_weighted": 0.6 + 0.1 * seed, "clients/accuracy_mean": 0.8}
+            own = {f"{key}": value + (0.1 * (seed + 1) if strategy != "fedavg" else 0) for key, value in more.items()}
+            changes = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
+            summary = {"decisions": {"tested": tested}, "reported": reported}
+            content = rows(0.1, 0.5 + 0.1 * seed if strategy == "fedavg" else 0.6 + 0.2 * seed, **own)
+            folders.write(seed, content, strategy=strategy, changes=changes, summary=summary)
+    found, _ = settings(find([str(folders.top)]).runs)
+    return found
+
+
+def difference(found, metric):
+    reported = comparison.reported_quantities(found, [metric], [])
+    return comparison.significance(found, Baselines.named(found, "fedavg"), [metric], reported, "t")
+
+
+def test_settings_that_are_not_tested_alike_have_no_p(own_models):
+    """The differences are 10 and 20 points: mean 15, and t = 15 / 5 = 3 with one degree of freedom, whose two-sided p
+    is 1 - 2 atan(3) / pi = 0.205.
+    """
+    pooled = difference(own_models, "test/accuracy")
+    assert {row[0]: row[1] for row in pooled.rows} == {
+        "ditto": "+15.00 (p = -)",
+        "fedprox": "+15.00 (p = 0.205)",
+        "fedproto": "+15.00 (p = -)",
+    }
+    assert "No p where some common seed did not reach the target in both, nor where the two are not tested alike." in (
+        pooled.notes
+    )
+    assert pooled.notes[-1].startswith("Not tested alike: ")
+    of_clients = difference(own_models, "clients/accuracy_weighted")
+    assert {row[1] for row in of_clients.rows} == {"+15.00 (p = 0.205)"}
+
+
+def test_the_accuracy_that_each_setting_reports(own_models):
+    """60 and 70 % of FedAvg, 10 and 20 points more of Ditto; 90 and 100 % of FedProto."""
+    assert comparison.selected(own_models, ["reported"]) == ["reported"]
+    assert "reported" not in comparison.selected(own_models, [])
+    final = comparison.report(own_models, ["reported"])[1]
+    assert final.header == ("setting", "reported accuracy")
+    assert dict(final.rows) == {
+        "ditto": "80.00 ± 10.00",
+        "fedavg": "65.00 ± 5.00",
+        "fedprox": "80.00 ± 10.00",
+        "fedproto": "95.00 ± 5.00",
+    }
+    told = (
+        "Reported: clients accuracy by samples of ditto, fedavg, fedprox. Reported: clients mean accuracy of fedproto."
+    )
+    assert final.notes[0].endswith(told)
+    own = difference(own_models, "reported")
+    assert {row[0]: row[1] for row in own.rows} == {
+        "ditto": "+15.00 (p = 0.205)",
+        "fedprox": "+15.00 (p = 0.205)",
+        "fedproto": "+30.00 (p = -)",
+    }
+
+
 def test_what_no_run_has_is_refused(two):
     with pytest.raises(InputError, match=r"^own/f1: no run has this metric; allowed: test/accuracy, test/loss$"):
         comparison.selected(two, ["own/f1"])

@@ -66,6 +66,18 @@ def test_settings_on_other_data_than_fedavg_are_named(folders):
     assert table.notes[1:] == ("The data of these have another fingerprint than the baseline's: median.",)
 
 
+def test_own_models_have_no_p_against_a_global_one(folders):
+    tested = {"median": {"tested": "each client's own model on the client's own test samples"}}
+    for strategy, values in FINALS.items():
+        server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
+        for seed, value in enumerate(values):
+            summary = {"decisions": tested.get(strategy, {"tested": "the global model on 40 pooled test samples"})}
+            folders.write(seed, rows(0.1, value), strategy=strategy, changes=server, summary=summary)
+    (table,) = ranking(settings(find([str(folders.top)]).runs)[0])
+    assert [row[3] for row in table.rows] == ["+2.00 (p = 0.0742)", "-10.00 (p = -)", ""]
+    assert table.notes[1].startswith("Not tested alike: ")
+
+
 def test_settings_on_other_partitions_are_not_ranked_together(folders):
     """FedAvg has finished on one partition only: the others' runs on another one have no baseline yet."""
     for strategy, values in FINALS.items():
