@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedrun.report import quantities
 from fedrun.report.baselines import Baselines
-from fedrun.report.quantities import Measured, Quantity
+from fedrun.report.quantities import TO_TARGET, Measured, Quantity
 from fedrun.report.runs import REPORTED
 from fedrun.report.settings import Setting, by_short_key, differing, on_other_data, written
 from fedrun.report.significance import NAMES, Comparison, Test, compare, smallest_p
@@ -67,7 +67,7 @@ def report(
     complete = [setting for setting in settings if setting.complete]
     if not complete:
         return [*tables, *differences(settings)]
-    tables += outcomes(complete, reported, ("final", "best", *quantities.TO_TARGET))
+    tables += outcomes(complete, reported, ("final", "best", *TO_TARGET))
     if baselines is not None:
         tables.append(significance(complete, baselines, metrics, reported, test))
     costs = [quantity for quantity in reported if quantity.kind == "cost"]
@@ -169,7 +169,7 @@ def significance(
     columns = [
         quantity
         for quantity in every
-        if quantity.kind == "rounds to" or (quantity.kind == "final" and quantity.key in metrics)
+        if quantity.kind in TO_TARGET or (quantity.kind == "final" and quantity.key in metrics)
     ]
     others = [setting for setting in settings if all(setting is not one for one in baselines.settings)]
     pairs = [(setting, baseline) for setting in others if (baseline := baselines.of(setting)) is not None]
@@ -185,7 +185,7 @@ def significance(
     )
     notes = [
         f"Mean difference over common seeds and p of the two-sided {NAMES[test]}, not corrected for the number of "
-        "comparisons. Rounds are compared where both reached the target on all common seeds."
+        "comparisons. Rounds and virtual seconds are compared where both reached the target on all common seeds."
     ]
     if len(baselines.settings) > 1:
         notes.append(f"Each setting is compared with {baselines.name} of the same {baselines.required}.")

@@ -77,7 +77,8 @@ class Quantity:
     @property
     def heading(self) -> str:
         if self.kind in TO_TARGET:
-            return f"to {wording.target(Target.named(self.key))}"
+            to = f"to {wording.target(Target.named(self.key))}"
+            return to if self.kind == "rounds to" else f"seconds {to}"
         if self.key == VIRTUAL_SECONDS:
             return "virtual seconds"
         if self.kind == "cost" or self.key.startswith("cost/"):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fedrun.report.quantities import Quantity
+from fedrun.report.quantities import TO_TARGET, Quantity
 from fedrun.report.settings import Setting
 from fedrun.report.tested_models import tested_alike
 
@@ -33,7 +33,7 @@ class Comparison:
         seeds: common to both and with a value in both.
         unequal: how many of them differ at all.
         difference: mean over these seeds of the setting's value minus the baseline's; None without a seed, and of
-            rounds to a target where some common seed did not reach it.
+            rounds or virtual seconds to a target where some common seed did not reach it.
         p: two-sided; None if it cannot be computed.
         reason: why there is no p; empty if there is one.
     """
@@ -52,7 +52,7 @@ def compare(setting: Setting, baseline: Setting, quantity: Quantity, test: Test)
     )
     common = {seed: (value, theirs[seed]) for seed, value in sorted(ours.items()) if seed in theirs}
     pairs = {seed: (one, other) for seed, (one, other) in common.items() if one is not None and other is not None}
-    if quantity.kind == "rounds to" and len(pairs) < len(common):
+    if quantity.kind in TO_TARGET and len(pairs) < len(common):
         return Comparison(tuple(pairs), 0, None, None, CENSORED)  # the mean of the others would be too good
     differences = exact_differences(pairs.values())
     mean = statistics.mean(differences) if differences else None

@@ -24,6 +24,7 @@ UNFOLDED = 10_000
 
 NOTE = "{} metrics after the last round{}; mean ± std over seeds (ddof 0)."
 ROUNDS_TO = "to: the first round that reaches it; >N: not by every seed in N rounds."
+SECONDS_TO = "seconds to: virtual seconds up to that round."
 
 
 def sweep_table(settings: Sequence[Setting], problems: Sequence[str] = ()) -> Group:
@@ -59,7 +60,8 @@ def tabulate(settings: Sequence[Setting], problems: Sequence[str] = ()) -> Table
     runs = [run for setting in settings for run in setting.complete]
     metrics = measures(key for run in runs for key, value in run.rows[-1].items() if value is not None)
     metrics = metrics or list(CLASSIFICATION_MEASURES)
-    targets = quantities.targets(runs)
+    rounds, seconds = quantities.targets(runs), quantities.timed_targets(runs)
+    targets = [*rounds, *seconds]
     by_clients = any((run.reported or "").startswith("clients/") for run in runs)
     own = reported_accuracies(settings) if by_clients else []
     columns = [*([Quantity("final", REPORTED)] if own else []), *targets]
@@ -79,7 +81,8 @@ def tabulate(settings: Sequence[Setting], problems: Sequence[str] = ()) -> Table
     shares = [wording.is_share(metric) for metric in metrics]
     in_percent = ", in percent" if all(shares) else ", shares in percent" if any(shares) else ""
     parts = " and ".join(dict.fromkeys(splits.values()))
-    notes = [NOTE.format(parts.capitalize(), in_percent), *([ROUNDS_TO] if targets else []), *own]
+    notes = [NOTE.format(parts.capitalize(), in_percent), *([ROUNDS_TO] if rounds else [])]
+    notes += [*([SECONDS_TO] if seconds else []), *own]
     notes += [*tested_models(settings), *other_data(settings), *problems]
     return Table("", header, tuple(rows), notes=tuple(notes))
 

@@ -47,7 +47,7 @@ def test_virtual_time(folders):
     assert quantities.timed_targets(setting.runs) == [Quantity("seconds to", "0.70")]
     assert str(Measured.of(Quantity("cost", VIRTUAL_SECONDS), setting)) == "35.0 ± 5.0"
     tables = {table.title: table for table in report([setting], ["test/accuracy"])}
-    assert tables["Virtual seconds to a target"].header == ("setting", "to 70 %")
+    assert tables["Virtual seconds to a target"].header == ("setting", "seconds to 70 %")
     assert "virtual seconds" in tables["Costs"].header
     folders.write(2, rows(0.2, 0.8), changes={"local.lr": 0.2})  # without a clock
     timed, untimed = settings(find([str(folders.top)]).runs)[0]

@@ -2,6 +2,9 @@ import math
 
 import pytest
 
+from fedrun.experiment.clock.base import VIRTUAL_SECONDS
+from fedrun.report.baselines import Baselines
+from fedrun.report.comparison import reported_quantities, significance
 from fedrun.report.quantities import Quantity
 from fedrun.report.runs import find
 from fedrun.report.settings import settings
@@ -69,6 +72,24 @@ def test_rounds_are_compared_where_all_common_seeds_reached_the_target(folders):
     result = compare(ours, theirs, Quantity("rounds to", "0.7"), "t")
     assert (result.seeds, result.difference, result.p, result.reason) == ((0,), None, None, CENSORED)
     assert compare(ours, theirs, Quantity("rounds to", "0.6"), "t").difference == 0
+
+
+def test_virtual_seconds_are_compared_as_rounds_are(folders):
+    """The setting reaches 70 % in round 1, after 10 and 14 s; the baseline after 20 and 30 s. Differences -10 and -16:
+    t = -13 / 3 with one degree of freedom, whose two-sided p is 1 - 2 atan(13 / 3) / pi = 0.144.
+    """
+    for lr, times in ((0.5, (10.0, 14.0)), (0.1, (20.0, 30.0))):
+        for seed, time in enumerate(times):
+            content = [row | {VIRTUAL_SECONDS: time * row["round"]} for row in rows(0.1, 0.8)]
+            folders.write(seed, content, changes={"local.lr": lr})
+    baseline, ours = settings(find([str(folders.top)]).runs)[0]
+    result = compare(ours, baseline, Quantity("seconds to", "0.70"), "t")
+    assert (result.difference, result.p) == (-13.0, pytest.approx(1 - 2 * math.atan(13 / 3) / math.pi))
+    assert compare(ours, baseline, Quantity("seconds to", "0.90"), "t").reason == CENSORED
+    reported = reported_quantities([baseline, ours], ["test/accuracy"], [])
+    table = significance([baseline, ours], Baselines("base", (baseline,)), ["test/accuracy"], reported, "t")
+    assert table.header == ("setting", "test accuracy", "to 70 %", "seconds to 70 %")
+    assert table.rows == (("local.lr=0.5", "+0.00 (p = -)", "+0 (p = -)", "-13 (p = 0.144)"),)
 
 
 def test_wilcoxons_least_p_is_of_the_seeds_that_differ(folders):

@@ -3,6 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
+from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.report.runs import find
 from fedrun.report.settings import settings
 from fedrun.report.sweep_table import show, sweep_table, tabulate
@@ -132,6 +133,18 @@ def test_a_target_that_only_some_settings_have(folders):
     write(folders, "fedavg", 0, 0.1, 0.5, 0.6, changes={"targets": [0.5]})
     write(folders, "turbosvm", 0, 0.1, 0.2, 0.8, changes={"targets": [0.7]})
     assert [row[-2:] for row in table(folders).rows] == [("1.0", ">2"), ("2.0", "2.0")]
+
+
+def test_virtual_seconds_to_a_target(folders):
+    """A seed that reaches 70 % in round 1, after 10 s, and one that reaches it in round 2, after 40 s."""
+    for seed, accuracies in enumerate(((0.1, 0.8, 0.8), (0.1, 0.5, 0.8))):
+        times = (0.0, 10.0, 30.0) if seed == 0 else (0.0, 20.0, 40.0)
+        content = [row | {VIRTUAL_SECONDS: time} for row, time in zip(rows(*accuracies), times, strict=True)]
+        folders.write(seed, content)
+    timed = table(folders)
+    assert timed.header == ("", "runs", "accuracy", "to 70 %", "seconds to 70 %")
+    assert timed.rows == (("digits fedavg", "2", "80.00 ± 0.00", "1.5 ± 0.5", "25.0 ± 15.0"),)
+    assert timed.notes[2] == "seconds to: virtual seconds up to that round."
 
 
 def test_settings_that_are_not_tested_alike(folders):
