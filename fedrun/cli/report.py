@@ -347,7 +347,7 @@ def parser() -> argparse.ArgumentParser:
     only = "report only this metric; repeat for several"
     add("--metric", action="append", default=[], metavar="KEY", help=only)
     add("--target", action="append", default=[], type=float, metavar="A", help="rounds to this accuracy, too")
-    add("--baseline", metavar="SETTING", help="a setting's name or strategy to test the others against")
+    add("--baseline", metavar="SETTING", help="a setting's name, strategy or KEY=VALUE to test others against")
     add("--test", choices=("t", "wilcoxon"), help="with --baseline: paired t-test (default) or Wilcoxon's")
     add("--curve", metavar="KEY", help="draw this metric (PNG; with --to also PDF or SVG)")
     axes = ("rounds", "params", "bytes", "upload", "samples", "seconds", "virtual", "epsilon")

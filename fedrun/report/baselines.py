@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from fedrun.report.settings import WHO_HOLDS, Setting, by_short_key, compared, differing, written
+from fedrun.report.settings import WHO_HOLDS, Setting, by_short_key, compared, differing, short_key, written
 from fedrun.system.errors import InputError
 
 
@@ -29,17 +29,20 @@ class Baselines:
 
     @classmethod
     def named(cls, settings: Sequence[Setting], name: str) -> Baselines:
-        """The setting of this name, or those of this strategy.
+        """The setting of this name, those of this strategy, or the only one with this ``KEY=VALUE``.
 
         Raises:
-            InputError: there is none, or several have the same condition.
+            InputError: there is none, or several have the same condition or value.
         """
+        what = "strategy"
         matches = tuple(setting for setting in settings if setting.name == name)
         matches = matches or tuple(setting for setting in settings if setting.strategy == name)
+        if not matches:
+            what, matches = "value", tuple(setting for setting in settings if _has(setting, name))
         alike = tuple(settings) if matches and name == matches[0].strategy else ()
         found = cls(matches[0].name if len(matches) == 1 else name, matches, alike)
-        if not matches or not found.distinct:
-            problem = f"{len(matches)} settings have this strategy" if matches else "no such setting"
+        if not matches or not found.distinct or (what == "value" and len(matches) > 1):
+            problem = f"{len(matches)} settings have this {what}" if matches else "no such setting"
             raise InputError(f"baseline {name}: {problem}; allowed: {', '.join(setting.name for setting in settings)}")
         return found
 
@@ -74,3 +77,9 @@ class Baselines:
 
     def _condition(self, setting: Setting) -> tuple[str, ...]:
         return setting.dataset, *(compared(setting.leaves, key) for key in self.keys)
+
+
+def _has(setting: Setting, override: str) -> bool:
+    """Whether a setting has the value of a ``KEY=VALUE``, written as in its name."""
+    name, _, value = override.partition("=")
+    return any(short_key(key) == name and written(setting.leaves, key) == value for key in setting.leaves)

@@ -75,3 +75,19 @@ def test_a_baseline_that_no_setting_is_or_that_is_ambiguous(folders):
     with pytest.raises(InputError, match=r"^baseline fedavg: 2 settings have this strategy; allowed: .*=samples, "):
         Baselines.named(found, "fedavg")
     assert Baselines.named(found, found[1].name).settings == (found[1],)
+
+
+def test_a_value_that_one_setting_has_is_enough(folders):
+    """The third setting differs from the first in two keys, so that all are named by both."""
+    labels = {"partition._target_": "fedrun.data.partitions.labels.Labels"}
+    for rounds_made, changes in ((60, {}), (60, labels), (30, labels)):
+        folders.write(0, rows(0.1), changes=changes | {"rounds": rounds_made})
+    found, _ = settings(find([str(folders.top)]).runs)
+    names = ["rounds=30 partition=labels", "rounds=60 partition=iid", "rounds=60 partition=labels"]
+    assert [setting.name for setting in found] == names
+    assert Baselines.named(found, "partition=iid").name == "rounds=60 partition=iid"
+    assert Baselines.named(found, "rounds=30").name == "rounds=30 partition=labels"
+    with pytest.raises(InputError, match=r"^baseline rounds=60: 2 settings have this value; allowed: rounds=30 par"):
+        Baselines.named(found, "rounds=60")
+    with pytest.raises(InputError, match=r"^baseline rounds=6: no such setting; "):
+        Baselines.named(found, "rounds=6")
