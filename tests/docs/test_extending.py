@@ -13,6 +13,7 @@ import torch
 import fedrun
 from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
+from fedrun.report.settings import settings
 from fedrun.report.sweep_table import tabulate
 from fedrun.runs.display.curves import panels_of
 from fedrun.simulation.simulation import Simulation
@@ -99,7 +100,7 @@ def test_its_task(package: Path) -> None:
     assert summaries["in_process"]["final"]["test/dice"] == pytest.approx(
         summaries["vectorized"]["final"]["test/dice"], abs=1e-3
     )
-    table = tabulate(list(summaries.values())[:1])
+    table = tabulate(*settings([loaded.run]))
     assert table.header == ("", "runs", "dice", "pixel accuracy", "to test dice 0.9")
     assert table.notes[0] == "Test metrics after the last round; mean ± std over seeds (ddof 0)."
     assert [title for title, _ in panels_of([summaries["in_process"]["final"]])][:2] == ["dice", "pixel accuracy"]
