@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -22,6 +25,9 @@ from fedrun.runs.display import wording
 UNFOLDED = 10_000
 """A width in columns that is enough for any table."""
 
+GAP = 2
+"""The spaces between two columns."""
+
 NOTE = "{} metrics after the last round{}; mean ± std over seeds (ddof 0)."
 ROUNDS_TO = "to: the first round that reaches it; >N: not by every seed in N rounds."
 SECONDS_TO = "seconds to: virtual seconds up to that round."
@@ -35,15 +41,52 @@ def sweep_table(settings: Sequence[Setting], problems: Sequence[str] = ()) -> Gr
         problems: lines about runs that are left out.
     """
     table = tabulate(settings, problems)
-    # Two strategies with two targets fit into 80 columns; in less space a number breaks at its ±.
+    return Group(Parts(table), Text(), *map(Text, table.notes))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A table on a terminal: one that is too wide becomes several with some of its columns each.
+
+    Two strategies with two targets fit into 80 columns.
+    """
+
+    table: Table
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, drawn(self.table))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for number, part in enumerate(parts(self.table, options.max_width)):
+            if number:
+                yield Text()
+            yield drawn(part)
+
+
+def parts(table: Table, width: int) -> Iterator[Table]:
+    """Tables of the names and of as many other columns each as fit into a width, where long names may be folded."""
+    columns = list(zip(table.header, *table.rows, strict=True))
+    names, *others = (max(map(len, column)) for column in columns)
+    begin = 1
+    while begin < len(columns):
+        used = accumulate((GAP + other for other in others[begin - 1 :]), initial=min(names, width // 3))
+        end = begin + max(1, sum(place <= width for place in used) - 1)
+        header, *rows = zip(columns[0], *columns[begin:end], strict=True)
+        yield replace(table, header=header, rows=tuple(rows))
+        begin = end
+
+
+def drawn(table: Table) -> RichTable:
+    """The table without its notes."""
     rich_table = RichTable(
         box=box.SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False, header_style="dim"
     )
-    for number, heading in enumerate(table.header):
-        rich_table.add_column(Text(heading), justify="left" if number < table.labels else "right", overflow="fold")
+    rich_table.add_column(Text(table.header[0]), overflow="fold")
+    for heading in table.header[1:]:
+        rich_table.add_column(Text(heading), justify="right", no_wrap=True)
     for row in table.rows:
         rich_table.add_row(*map(Text, row))
-    return Group(rich_table, Text(), *map(Text, table.notes))
+    return rich_table
 
 
 def show(table: Group, console: Console) -> None:

@@ -57,6 +57,28 @@ def test_two_strategies_at_80_columns(two):
     ]
 
 
+def test_a_narrow_terminal_has_several_tables(two):
+    """The columns need 8, 4, 12, 12, 12, 9 and 9 characters, with 2 before each: 28, 36 and 30 of the 40."""
+    console = Console(width=40, file=io.StringIO())
+    console.print(sweep_table(two))
+    assert [line.rstrip() for line in console.file.getvalue().splitlines()][:14] == [
+        "          runs      accuracy",
+        "────────────────────────────",
+        "fedavg       2  61.00 ± 1.00",
+        "turbosvm     2  80.00 ± 0.00",
+        "",
+        "                    F1           MCC",
+        "────────────────────────────────────",
+        "fedavg    51.00 ± 1.00  50.00 ± 0.00",
+        "turbosvm  70.00 ± 0.00  50.00 ± 0.00",
+        "",
+        "            to 50 %    to 70 %",
+        "──────────────────────────────",
+        "fedavg    2.0 ± 1.0         >3",
+        "turbosvm  1.0 ± 0.0  2.0 ± 0.0",
+    ]
+
+
 def test_accuracies_over_clients_have_a_column(folders, two):
     assert "reported" not in tabulate(two).header
     own = {"clients/accuracy_mean": 0.9, "clients/accuracy_weighted": 0.7}
