@@ -12,6 +12,7 @@ from annotated_types import Ge, Le, Lt
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.config.marks import NoEffect
+from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import ClientIndices, Clients, Federation
 from fedrun.data.split_samples import HeldOut, split_samples
 from fedrun.system.errors import InputError
@@ -26,7 +27,8 @@ class Population:
         unseen_clients: how many of the partition's clients, drawn uniformly, never train. They keep the names that they
             have in the partition.
         test_share: share of every client's samples, in [0, 1), that is for the client's own test: of n_k samples
-            ⌊(1 − test_share) n_k⌋ (at least one) are for training. 0: clients have no test samples.
+            ⌊(1 − test_share) n_k⌋ (at least one) are for training. 0: clients have the test samples that the partition
+            gives them; those of fedrun give none.
         test_of: which of a client's samples are test samples, see :func:`fedrun.data.split_samples.split_samples`.
         flipped_share: share of the clients, seen and unseen, whose labels y become C − 1 − y in training and test.
         pooled: whether all clients' data then become one client's (see
@@ -45,7 +47,7 @@ class Population:
         """The federation with this population.
 
         Args:
-            federation: the result of the partition.
+            federation: the result of the partition; with ``test_share`` it has no ``client_test``.
             seed: the run's seed.
 
         Raises:
@@ -69,17 +71,20 @@ class Population:
                 f"{1 / count:g} for one"
             )
         flipped[draw.choice(count, number, replace=False)] = True
-        train, test = clients, None
+        dataset, train, test = federation.dataset, clients, federation.client_test
         if self.test_share:
-            overlap = federation.dataset.overlap
-            train, test = split_samples(clients, self.test_share, self.test_of, overlap, draw, "population.test_of")
-        if test is not None and not len(test.samples):
-            raise InputError(
-                f"population.test_share={self.test_share:g}: no client has enough samples for a test sample; "
-                "allowed: 0, or a larger share"
+            train, test = split_samples(
+                clients, self.test_share, self.test_of, dataset.overlap, draw, "population.test_of"
             )
-        if not unseen.any() and not flipped.any() and test is None:
+            if not len(test.samples):
+                raise InputError(
+                    f"population.test_share={self.test_share:g}: no client has enough samples for a test sample; "
+                    "allowed: 0, or a larger share"
+                )
+        if not unseen.any() and not flipped.any() and not self.test_share:
             return federation
+        if test is not None and flipped.any():
+            dataset, test = with_own_copies(dataset, test, flipped, federation.test.samples)
 
         def group(selected: np.ndarray) -> Clients:
             if selected.all():
@@ -88,9 +93,9 @@ class Population:
             return Clients(train.select(selected), group_test, torch.from_numpy(flipped[selected]))
 
         seen = group(~unseen)
-        dataset = federation.dataset
-        if flipped.any():
-            dataset = replace(dataset, targets=flip(dataset.targets, clients.select(flipped), dataset.spec.classes))
+        for samples in (train, test):
+            if samples is not None and flipped.any():
+                dataset = replace(dataset, targets=flip(dataset.targets, samples.select(flipped), dataset.spec.classes))
         return replace(
             federation,
             dataset=dataset,
@@ -99,6 +104,22 @@ class Population:
             flipped=seen.flipped,
             unseen=group(unseen) if unseen.any() else None,
         )
+
+
+def with_own_copies(
+    dataset: Dataset, test: ClientIndices, chosen: np.ndarray, pooled: torch.Tensor
+) -> tuple[Dataset, ClientIndices]:
+    """The test samples of some clients (bool ``[N]``) that are also pooled test samples (int64 ``[n]``) become copies
+    after all other samples, so that their labels can change while those of the pooled test do not.
+    """
+    shared = torch.repeat_interleave(torch.from_numpy(chosen), test.sizes) & torch.isin(test.samples, pooled)
+    if not shared.any():
+        return dataset, test
+    copied, samples = test.samples[shared], test.samples.clone()
+    samples[shared] = torch.arange(len(dataset.targets), len(dataset.targets) + len(copied))
+    inputs = torch.cat([dataset.inputs, dataset.inputs[copied]])
+    targets = torch.cat([dataset.targets, dataset.targets[copied]])
+    return replace(dataset, inputs=inputs, targets=targets), replace(test, samples=samples)
 
 
 def flip(targets: torch.Tensor, clients: ClientIndices, classes: int) -> torch.Tensor:

@@ -88,16 +88,9 @@ def _all_frozen(client: ClientStrategy, layout: Layout, epoch: int) -> bool:
     return frozen is not None and bool(frozen.all())
 
 
-def check_appeal(
-    strategy: Strategy,
-    appeal: Appeal,
-    participation: Participation,
-    population: Population,
-    evaluation: Evaluation,
-) -> None:
-    """Reject settings that need thresholds or test samples which the clients do not have."""
-    client, has_tests = strategy.client, population.test_share > 0
-    if "threshold" in client.wants and not appeal.known:
+def check_appeal(strategy: Strategy, appeal: Appeal, participation: Participation, population: Population) -> None:
+    """Reject settings that need thresholds which the clients do not have."""
+    if "threshold" in strategy.client.wants and not appeal.known:
         raise InputError(f"{strategy.named_client} needs every client's threshold; choose appeal=warmup")
     rule = chosen("participation", participation)
     if participation.needs_thresholds and not appeal.known:
@@ -107,7 +100,20 @@ def check_appeal(
             f"{rule} cannot be combined with idle clients (strategy=fedumf), which must know in one round who is "
             "selected in the next; choose participation=everyone or bernoulli"
         )
-    if appeal.known and appeal.losses in ("test", "mixed") and not has_tests:
+    if appeal.known and population.pooled:
+        raise InputError("population.pooled=true: no client is left that could have a threshold; choose appeal=none")
+
+
+def check_client_tests(strategy: Strategy, appeal: Appeal, evaluation: Evaluation, has_tests: bool | None) -> None:
+    """Reject evaluations of clients that contradict others, or need test samples which the clients do not have.
+
+    Args:
+        strategy: the run's strategy.
+        appeal: the run's appeal.
+        evaluation: the run's evaluation.
+        has_tests: whether clients have test samples of their own; None: that is known when a user's partition has run.
+    """
+    if appeal.known and appeal.losses in ("test", "mixed") and has_tests is False:
         raise InputError(
             f"appeal.convention={appeal.losses} needs test samples of every client; set population.test_share, "
             "such as 0.4, or appeal.convention=train"
@@ -117,18 +123,19 @@ def check_appeal(
             f"evaluation.tuning_steps={evaluation.tuning_steps} and "
             f"evaluation.tuning_epochs={evaluation.tuning_epochs}: at most one of the two may be other than 0"
         )
-    if evaluation.tuned_by and not has_tests:
+    if evaluation.tuned_by and has_tests is False:
         raise InputError(
             f"{evaluation.tuned_by} needs test samples of every client; set population.test_share, such as 0.4"
         )
-    if appeal.known and population.pooled:
-        raise InputError("population.pooled=true: no client is left that could have a threshold; choose appeal=none")
+    if evaluation.adaptive and (has_tests or appeal.known or is_personal(strategy.client)):
+        raise InputError(
+            "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every client "
+            "by itself; allowed: false"
+        )
 
 
-def check_adaptive(
-    evaluation: Evaluation, targets: Sequence[float | str], population: Population, appeal: Appeal, strategy: Strategy
-) -> None:
-    """Reject adaptive evaluation where it would find nothing, or save nothing."""
+def check_adaptive(evaluation: Evaluation, targets: Sequence[float | str]) -> None:
+    """Reject adaptive evaluation where it would find nothing."""
     if not evaluation.adaptive:
         return
     if not targets:
@@ -143,11 +150,6 @@ def check_adaptive(
     if evaluation.full_every is not None and evaluation.full_every % evaluation.every:
         raise InputError(
             f"evaluation.full_every={evaluation.full_every}: allowed: multiples of evaluation.every={evaluation.every}"
-        )
-    if population.test_share or appeal.known or is_personal(strategy.client):
-        raise InputError(
-            "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every client "
-            "by itself; allowed: false"
         )
 
 

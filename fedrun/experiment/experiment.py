@@ -30,7 +30,7 @@ from fedrun.execution.hardware import Hardware
 from fedrun.experiment.aggregation.base import Aggregation
 from fedrun.experiment.aggregation_checks import check_aggregation
 from fedrun.experiment.appeal.base import Appeal
-from fedrun.experiment.checks import check_adaptive, check_appeal, check_phases, check_task
+from fedrun.experiment.checks import check_adaptive, check_appeal, check_client_tests, check_phases, check_task
 from fedrun.experiment.clock.base import Clock
 from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
@@ -169,8 +169,11 @@ class Experiment:
         if self.output_dir.startswith("~"):
             raise InputError(home_folder("output_dir", self.output_dir))
         check_targets(self.targets, self.dataset.spec.task)
-        check_appeal(self.strategy, self.appeal, self.participation, self.population, self.evaluation)
-        check_adaptive(self.evaluation, self.targets, self.population, self.appeal, self.strategy)
+        check_appeal(self.strategy, self.appeal, self.participation, self.population)
+        check_adaptive(self.evaluation, self.targets)
+        users_partition = not type(self.partition).__module__.startswith("fedrun.")  # it may return tests of clients
+        has_tests = self.population.test_share > 0 or (None if users_partition else False)
+        check_client_tests(self.strategy, self.appeal, self.evaluation, has_tests)
         check_phases(self.strategy, self.rounds, self.population, self.appeal, self.evaluation)
         self._check_uploads()
         self.privacy.check(self.local)

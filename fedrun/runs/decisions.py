@@ -38,7 +38,7 @@ def decisions(experiment: Experiment, simulation: Simulation, initial: State) ->
         drawn = f"each sample with probability {privacy.sample_share:g} per step"
         batches["batches"] = f"{drawn}, {counted(privacy.steps(phase.local), 'step')}; local.batch_size is not used"
     initial_weights = experiment.initial.described(experiment.seed)
-    accuracy, has_tests = {}, bool(experiment.population.test_share)
+    accuracy, has_tests = {}, simulation.federation.client_test is not None
     unrecorded = experiment.evaluation.unrecorded(phase.client, has_tests)
     if unrecorded and phase.samples.task.score == "accuracy" and not phase.clustering.several:
         accuracy["accuracy"] = unrecorded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import torch
@@ -9,10 +10,10 @@ import torch
 from fedrun.config.option_name import chosen
 from fedrun.data.datasets.base import Dataset, Symbols
 from fedrun.data.datasets.in_memory import require_labels
-from fedrun.data.federation import Federation
+from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.samples import Samples
 from fedrun.data.tasks.trial import check_task
-from fedrun.experiment.checks import check_head, check_shared
+from fedrun.experiment.checks import check_client_tests, check_head, check_shared
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.upload_checks import check_parameters
 from fedrun.models.trial import check_network
@@ -30,15 +31,21 @@ def prepare_federation(experiment: Experiment) -> Federation:
     """
     dataset = experiment.dataset.load()
     _check_loaded(chosen("dataset", experiment.dataset), dataset)
+    partition, population = chosen("partition", experiment.partition), experiment.population
     partitioned = experiment.partition.split(dataset, experiment.seed)
-    _check_partitioned(chosen("partition", experiment.partition), partitioned)
-    federation = experiment.population.populate(partitioned, experiment.seed)
+    _check_partitioned(partition, partitioned)
+    if population.test_share and partitioned.client_test is not None:
+        raise InputError(
+            f"population.test_share={population.test_share:g} with {partition}, which gives clients test samples of "
+            "their own; allowed: population.test_share=0"
+        )
+    federation = population.populate(partitioned, experiment.seed)
     federation = experiment.validation.hold_out(federation, experiment.seed)
     attackers = experiment.attack.attackers(len(federation.train), experiment.seed)
     federation = replace(federation, attackers=frozenset(attackers.tolist()))
     if federation.attackers:
         federation = experiment.attack.poisoned(federation, experiment.seed)
-    return federation.pooled() if experiment.population.pooled else federation
+    return federation.pooled() if population.pooled else federation
 
 
 def _check_loaded(key: str, dataset: Dataset) -> None:
@@ -66,7 +73,8 @@ def _check_loaded(key: str, dataset: Dataset) -> None:
 
 
 def _check_partitioned(key: str, partitioned: Federation) -> None:
-    """Reject clients without a training sample, samples that do not exist, and training on samples of the tests.
+    """Reject clients without a training sample, samples that do not exist, training on samples of the tests, and
+    clients that share a sample or a name or whose tests are not theirs.
 
     Args:
         key: the partition's option.
@@ -95,6 +103,51 @@ def _check_partitioned(key: str, partitioned: Federation) -> None:
             f"{key}: {len(leaked)} training samples are also test samples, such as sample {int(leaked[0])}; allowed: "
             "none"
         )
+    _check_clients(key, train, partitioned.client_test)
+
+
+def _check_clients(key: str, train: ClientIndices, client_test: ClientIndices | None) -> None:
+    """Reject clients that share a sample or a name, and tests of clients that are not one for each, in their order.
+
+    Args:
+        key: the partition's option.
+        train: the clients' training samples.
+        client_test: the clients' test samples, if they have any.
+
+    Raises:
+        InputError: naming the partition.
+    """
+    for kind, clients in (("training", train), ("test", client_test)):
+        if clients is None:
+            continue
+        if len(clients) != len(train):
+            raise InputError(
+                f"{key}: client_test has the samples of {len(clients)} clients, and {len(train)} clients train; "
+                f"allowed: {len(train)}"
+            )
+        if clients.names is not None and len(clients.names) != len(clients):
+            raise InputError(
+                f"{key}: {len(clients.names)} names for the {kind} samples of {len(clients)} clients; allowed: "
+                f"{len(clients)}"
+            )
+        occurrences = torch.bincount(clients.samples)
+        if len(repeated := (occurrences > 1).nonzero().flatten()):
+            raise InputError(
+                f"{key}: {len(repeated)} of the clients' {kind} samples occur more than once, such as sample "
+                f"{int(repeated[0])}; allowed: each once, with one client"
+            )
+    if client_test is not None and not len(client_test.samples):
+        raise InputError(f"{key}: client_test has no sample; allowed: at least one, or client_test=None")
+    names = [train.name(client) for client in range(len(train))]
+    name, most = Counter(names).most_common(1)[0]
+    if most > 1:
+        raise InputError(f"{key}: {most} clients are named {name!r}; allowed: a different name for each client")
+    for client, name in enumerate(names):
+        if client_test is not None and client_test.name(client) != name:
+            raise InputError(
+                f"{key}: client {client} is named {name!r}, and in client_test {client_test.name(client)!r}; allowed: "
+                "the same names in the same order"
+            )
 
 
 def _cut_to_longest(dataset: Dataset) -> Dataset:
@@ -163,6 +216,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
         smallest = min(smallest_batch(federation.train.sizes, experiment.local.batch_size), 2)
     check_network(network.network, dataset.spec, chosen("model", experiment.model), smallest)
     strategy.check_private(network.layout)
+    check_client_tests(strategy, experiment.appeal, experiment.evaluation, federation.client_test is not None)
     check_head(strategy, experiment.evaluation, network.layout)
     check_shared(strategy, experiment.local, network.layout)
     check_parameters(strategy.client, network.layout, experiment.compression, experiment.attack)

@@ -40,6 +40,42 @@ def populations(federation: Federation) -> list[Clients]:
     return [seen] if federation.unseen is None else [seen, federation.unseen]
 
 
+@pytest.fixture(scope="module")
+def tested(federation) -> Federation:
+    """Client k tests on samples 71 + 2 k and 72 + 2 k, the first 16 of the 30 pooled test samples."""
+    return replace(federation, client_test=ClientIndices.of(np.split(np.arange(71, 87), 8)))
+
+
+def test_the_partitions_tests_stay_with_their_clients(tested):
+    assert population().populate(tested, 0) is tested
+    made = population(3).populate(tested, 0)
+    assert [len(clients.train) for clients in populations(made)] == [5, 3]
+    for clients in populations(made):
+        assert clients.test is not None and clients.test.names == clients.train.names
+        for k, name in enumerate(clients.train.names):
+            assert clients.test[k].tolist() == [71 + 2 * int(name), 72 + 2 * int(name)]
+
+
+@pytest.mark.parametrize(("pooled", "copies"), [(71, 8), (87, 0)])
+def test_the_partitions_tests_are_flipped_and_the_pooled_one_is_not(tested, pooled, copies):
+    """Four of eight clients have flipped labels; samples that the pooled test, from ``pooled`` on, needs are copied."""
+    before = replace(tested, test=ClientIndices.of([np.arange(pooled, 101)]))
+    made = population(3, flipped=0.5).populate(before, 1)
+    old, new = before.dataset, made.dataset
+    assert len(new.targets) == len(new.inputs) == 101 + copies
+    assert torch.equal(made.test.samples, before.test.samples)
+    assert torch.equal(new.targets[made.test.samples], old.targets[before.test.samples])
+    flips = 0
+    for clients in populations(made):
+        for k, (name, flipped) in enumerate(zip(clients.train.names, clients.flipped.tolist(), strict=True)):
+            for mine, original in ((clients.train[k], before.train), (clients.test[k], before.client_test)):
+                labels, samples = old.targets[original[int(name)]], old.inputs[original[int(name)]]
+                assert torch.equal(new.targets[mine], 2 - labels if flipped else labels)
+                assert torch.equal(new.inputs[mine], samples)
+            flips += flipped
+    assert flips == 4
+
+
 def test_nothing_asked_for_changes_nothing(federation):
     assert population().populate(federation, 0) is federation
 

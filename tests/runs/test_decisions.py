@@ -10,8 +10,13 @@ import pytest
 import torch
 
 from fedrun.config.composed import compose
+from fedrun.config.config_class import config_class
+from fedrun.data.datasets.base import Dataset
 from fedrun.data.datasets.in_memory import InMemory
+from fedrun.data.federation import ClientIndices, Federation
+from fedrun.data.partitions.base import Partition
 from fedrun.data.partitions.iid import IID
+from fedrun.data.partitions.train_split import with_pooled_test
 from fedrun.experiment.experiment import build_experiment
 from fedrun.runs.decisions import decisions, named_choice
 from fedrun.simulation.simulation import Simulation
@@ -114,6 +119,35 @@ def test_what_is_tested(overrides: tuple[str, ...], tested: str) -> None:
 
 def test_validation_samples_are_named() -> None:
     assert decided("validation.share=0.1")["tested"].endswith(" pooled validation samples")
+
+
+@config_class
+class Halves(Partition):
+    """Two clients; each tests on its first ten samples, or on none."""
+
+    tests: bool
+
+    def split(self, dataset: Dataset, seed: int) -> Federation:
+        halves = np.split(np.arange(200), 2)
+        federation = with_pooled_test(dataset, ClientIndices.of([half[10:] for half in halves]))
+        return replace(federation, client_test=ClientIndices.of([half[:10] for half in halves]) if self.tests else None)
+
+
+def test_what_a_users_partition_tests() -> None:
+    experiment = build_experiment(compose(["hardware.threads=1", "clients_per_round=1", "strategy=ditto"]))
+
+    def shown(tests: bool) -> dict[str, str]:
+        own = replace(experiment, partition=Halves(tests=tests))
+        simulation = Simulation(own)
+        return dict(decisions(own, simulation, simulation.initial()))
+
+    assert shown(True)["tested"] == "each client's own model on the client's own test samples"
+    assert "accuracy" not in shown(True)
+    assert shown(False)["tested"] == "each client's own model on 355 pooled test samples; means over clients"
+    assert shown(False)["accuracy"] == (
+        "own models are tested on the pooled samples of all clients; population.test_share=0.3 tests them on the "
+        "clients' own"
+    )
 
 
 def test_a_papers_accuracy_that_is_not_recorded() -> None:

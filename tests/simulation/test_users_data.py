@@ -17,6 +17,7 @@ from fedrun.data.partitions.base import Partition
 from fedrun.data.partitions.train_split import with_pooled_test
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.simulation.prepare import prepare_federation
+from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
 SAMPLES, TRAINING = 1797, 1442
@@ -41,6 +42,48 @@ MISTAKES: dict[str, tuple[Callable[[Dataset], object], str]] = {
         lambda dataset: pooled(dataset, [np.arange(TRAINING) < 700]),
         r"^the samples of client 0 are bool \[1442\]; allowed: integers \[n\]$",
     ),
+    "test of too few": (
+        lambda dataset: own_tests(dataset, [[3], [4]], [[5]]),
+        "client_test has the samples of 1 clients, and 2 clients train; allowed: 2$",
+    ),
+    "tests without samples": (
+        lambda dataset: own_tests(dataset, [[3], [4]], [[], []]),
+        "client_test has no sample; allowed: at least one, or client_test=None$",
+    ),
+    "training sample of two": (
+        lambda dataset: pooled(dataset, [[3, 4], [5, 4]]),
+        "1 of the clients' training samples occur more than once, such as sample 4; allowed: each once, with one",
+    ),
+    "training sample twice": (lambda dataset: pooled(dataset, [[3, 3], [5, 5]]), "2 of the clients' training samples"),
+    "test sample of two": (
+        lambda dataset: own_tests(dataset, [[3], [4]], [[1796, 5], [1796]]),
+        "1 of the clients' test samples occur more than once, such as sample 1796; allowed: each once, with one",
+    ),
+    "test sample twice": (lambda dataset: own_tests(dataset, [[3], [4]], [[5, 5], []]), "such as sample 5; allowed: "),
+    "trained and tested": (
+        lambda dataset: own_tests(dataset, [[3], [4]], [[4], [5]]),
+        "1 training samples are also test",
+    ),
+    "one name": (
+        lambda dataset: own_tests(dataset, [[3], [4], [6]], [[5], [], []], "aba", "aba"),
+        "2 clients are named 'a'; allowed: a different name for each client$",
+    ),
+    "too few names": (
+        lambda dataset: own_tests(dataset, [[3], [4]], [[5], []], "a", "ab"),
+        "1 names for the training samples of 2 clients; allowed: 2$",
+    ),
+    "too few names of tests": (
+        lambda dataset: own_tests(dataset, [[3], [4]], [[5], []], "ab", "a"),
+        "1 names for the test samples of 2 clients; allowed: 2$",
+    ),
+    "other names": (
+        lambda dataset: own_tests(dataset, [[3], [4]], [[5], []], "ab", "ac"),
+        "client 1 is named 'b', and in client_test 'c'; allowed: the same names in the same order$",
+    ),
+    "no names": (
+        lambda dataset: own_tests(dataset, [[3], [4]], [[5], []], "ab"),
+        "client 0 is named 'a', and in client_test '0'; allowed: ",
+    ),
     "nested": (lambda dataset: pooled(dataset, [np.zeros((1, 2), int)]), r"client 0 are int64 \[1, 2\]; allowed: "),
 }
 
@@ -49,9 +92,18 @@ def pooled(dataset: Dataset, parts: list[np.ndarray]) -> Federation:
     return with_pooled_test(dataset, ClientIndices.of(parts))
 
 
+def own_tests(
+    dataset: Dataset, parts: list[list[int]], tests: list[list[int]], names: str = "", tested_names: str = ""
+) -> Federation:
+    """Clients with tests of their own; each letter is a name, and without any, clients have numbers."""
+    train = ClientIndices.of(list(map(np.array, parts)), tuple(names) or None)
+    own = ClientIndices.of(list(map(np.array, tests)), tuple(tested_names) or None)
+    return replace(with_pooled_test(dataset, train), client_test=own)
+
+
 def partitioned(split: Callable[[Dataset], object]) -> Experiment:
     partition = config_class(type("Mine", (Partition,), {"split": lambda self, dataset, seed: split(dataset)}))()
-    return replace(build_experiment(compose(["clients_per_round=1"])), partition=partition)
+    return replace(build_experiment(compose(["clients_per_round=1", "hardware.threads=1"])), partition=partition)
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -64,6 +116,47 @@ def test_mistakes(name: str) -> None:
 def test_lists_of_numbers() -> None:
     federation = prepare_federation(partitioned(lambda dataset: pooled(dataset, [[3, 4], [5]])))
     assert [federation.train[0].tolist(), federation.train[1].tolist()] == [[3, 4], [5]]
+
+
+def with_tests(dataset: Dataset) -> Federation:
+    return own_tests(dataset, [[3, 7], [4, 8]], [[5], [1442, 1443]])
+
+
+def test_a_second_test_of_the_clients() -> None:
+    experiment = partitioned(with_tests)
+    chosen = replace(experiment, population=replace(experiment.population, test_share=0.3))
+    with pytest.raises(
+        InputError,
+        match=r"^population\.test_share=0\.3 with partition=Mine, which gives clients test samples of their own; "
+        r"allowed: population\.test_share=0$",
+    ):
+        prepare_federation(chosen)
+
+
+def test_settings_that_need_tests_of_clients() -> None:
+    """Whether a user's partition gives clients tests is known when it has run."""
+    experiment = partitioned(with_tests)
+    tuned = replace(experiment, evaluation=replace(experiment.evaluation, tuning_steps=2))
+    simulation = Simulation(tuned)
+    metrics = simulation.test(simulation.initial())
+    assert {"clients/accuracy_mean", "clients/tuned_accuracy_mean"} <= metrics.keys()
+    untested = partitioned(lambda dataset: pooled(dataset, [[3, 7], [4, 8]]))
+    with pytest.raises(InputError, match=r"^evaluation\.tuning_steps=2 needs test samples of every client; set popul"):
+        Simulation(replace(untested, evaluation=tuned.evaluation))
+    appeal = build_experiment(
+        compose(["appeal=constant", "appeal.convention=test", "population.test_share=0.3"])
+    ).appeal
+    assert "clients/gm_appeal" in Simulation(replace(experiment, appeal=appeal)).test(simulation.initial())
+    with pytest.raises(InputError, match=r"^appeal\.convention=test needs test samples of every client; set popul"):
+        Simulation(replace(untested, appeal=appeal))
+
+
+def test_adaptive_evaluation_and_tests_of_clients() -> None:
+    experiment = partitioned(with_tests)
+    adaptive = replace(experiment, evaluation=replace(experiment.evaluation, adaptive=True), targets=(0.5,))
+    with pytest.raises(InputError, match=r"^evaluation\.adaptive=true is for one accuracy over all test samples"):
+        Simulation(adaptive)
+    _ = Simulation(replace(adaptive, partition=partitioned(lambda dataset: pooled(dataset, [[3], [4]])).partition))
 
 
 SPEC = Spec(input_shape=(2,), classes=3)

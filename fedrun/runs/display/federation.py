@@ -30,7 +30,8 @@ def summarise(federation: Federation) -> str:
     lines += [
         f"clients   {len(federation.train):,} with {_spread(sizes)} training samples each, {int(sizes.sum()):,} in all",
         predicted,
-        f"{federation.evaluation_split:<9} {len(federation.test.samples):,} samples {_holders(federation)}",
+        f"{federation.evaluation_split:<9} {len(federation.test.samples):,} samples {_holders(federation)}"
+        + _own_tests(federation),
     ]
     if missing:
         shown = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
@@ -52,6 +53,14 @@ def _holders(federation: Federation) -> str:
     one = len(federation.test) == 1
     users = f"of {len(federation.test):,} {'held-out ' if held_out else ''}{'user' if one else 'users'}"
     return users if held_out else f"{users}, who also {'trains' if one else 'train'}"
+
+
+def _own_tests(federation: Federation) -> str:
+    """The clients' own tests in words, after those of :func:`_holders`; empty if they have none."""
+    if federation.client_test is None:
+        return ""
+    sizes = federation.client_test.sizes.numpy()
+    return f"; clients' own tests: {_spread(sizes)} samples each, {int(sizes.sum()):,} in all"
 
 
 def plot_labels(federation: Federation, path: Path) -> None:

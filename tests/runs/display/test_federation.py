@@ -72,6 +72,12 @@ def test_whose_samples_are_the_test(train, test, words):
     assert summarise(named).splitlines()[2] == f"test      {len(test)} samples {words}"
 
 
+def test_the_clients_own_tests_are_named():
+    own = replace(SMALL, client_test=ClientIndices.of([np.array([6, 7]), np.array([], int), np.array([5])]))
+    line = "test      2 samples in one pooled set; clients' own tests: 0 to 2 (median 1) samples each, 3 in all"
+    assert summarise(own).splitlines()[2] == line
+
+
 def test_a_long_list_of_missing_classes_is_cut():
     warning = summarise(federation_of([0], [[0]], [[0]], 14, (" ", *"abcdefghijklm"))).splitlines()[-1]
     assert warning == "warning: no client holds 13 of the 14 classes: a, b, c, d, e, f, g, h, i, j, ..."
