@@ -76,10 +76,10 @@ class Population:
             train, test = split_samples(
                 clients, self.test_share, self.test_of, dataset.overlap, draw, "population.test_of"
             )
-            if not len(test.samples):
+            if not len(test.select(~unseen).samples):
                 raise InputError(
-                    f"population.test_share={self.test_share:g}: no client has enough samples for a test sample; "
-                    "allowed: 0, or a larger share"
+                    f"population.test_share={self.test_share:g}: no client that trains has enough samples for a test "
+                    "sample; allowed: 0, or a larger share"
                 )
         if not unseen.any() and not flipped.any() and not self.test_share:
             return federation

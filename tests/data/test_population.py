@@ -113,8 +113,20 @@ def test_floors_of_the_split(federation):
 
 def test_a_split_in_which_nobody_has_two_samples_is_refused(federation):
     alone = replace(federation, train=ClientIndices.of([np.array([sample]) for sample in range(3)]))
-    with pytest.raises(InputError, match=r"^population\.test_share=0\.4: no client has enough samples for a test"):
+    with pytest.raises(InputError, match=r"^population\.test_share=0\.4: no client that trains has enough samples for a test"):
         population(test_share=0.4).populate(alone, 0)
+
+
+def test_a_split_in_which_only_unseen_clients_have_two_samples_is_refused(federation):
+    """Of two clients with 1 and 9 samples one is unseen: by seed either has no test, or the other one trains."""
+    unequal = replace(federation, train=ClientIndices.of([np.arange(1), np.arange(1, 10)]))
+    for seed in range(10):
+        if population(unseen=1).populate(unequal, seed).train.sizes.tolist() == [9]:
+            made = population(unseen=1, test_share=0.4).populate(unequal, seed)
+            assert made.client_test is not None and made.client_test.sizes.tolist() == [4]
+        else:
+            with pytest.raises(InputError, match="no client that trains has enough samples for a test sample"):
+                population(unseen=1, test_share=0.4).populate(unequal, seed)
 
 
 def test_the_split_is_random_within_a_client(federation):
