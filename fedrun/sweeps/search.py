@@ -247,10 +247,11 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
 
 
 def score(outcomes: Sequence[Outcome], metric: str) -> float:
-    """The mean of a metric over the seeds; NaN if a run failed, or did not measure it."""
-    scores = [None if outcome.summary is None else outcome.summary["final"].get(metric) for outcome in outcomes]
-    known = [value for value in scores if value is not None]
-    return statistics.mean(known) if len(known) == len(scores) else math.nan
+    """The mean of a metric over the seeds; NaN if a run failed, did not measure it, or was on other data."""
+    summaries = [outcome.summary for outcome in outcomes if outcome.summary is not None]
+    scores = [value for summary in summaries if (value := summary["final"].get(metric)) is not None]
+    same_data = len({summary.get("data") for summary in summaries}) <= 1
+    return statistics.mean(scores) if same_data and len(scores) == len(outcomes) else math.nan
 
 
 def at_edge(best: Values, tried: Sequence[Values]) -> list[str]:

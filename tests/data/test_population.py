@@ -113,7 +113,9 @@ def test_floors_of_the_split(federation):
 
 def test_a_split_in_which_nobody_has_two_samples_is_refused(federation):
     alone = replace(federation, train=ClientIndices.of([np.array([sample]) for sample in range(3)]))
-    with pytest.raises(InputError, match=r"^population\.test_share=0\.4: no client that trains has enough samples for a test"):
+    with pytest.raises(
+        InputError, match=r"^population\.test_share=0\.4: no client that trains has enough samples for a test"
+    ):
         population(test_share=0.4).populate(alone, 0)
 
 

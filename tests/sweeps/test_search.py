@@ -26,6 +26,7 @@ from fedrun.sweeps.search import (
     check_stages,
     choice,
     examples,
+    score,
     settle,
     suggest,
     trials,
@@ -101,6 +102,13 @@ def test_a_stage_without_a_better_value_chooses_none(metric: str, better: float)
     assert (arm.chosen, arm.edges) == (("local.lr=0.1",), ("local.lr=0.1",))
     assert len(arm.scores) == 5
     assert choice(arm, metric).endswith("local.lr=0.1; no tried value of strategy.server.lr was better")
+
+
+def test_seeds_of_other_data_have_no_mean() -> None:
+    one, other = ({"dataset": "digits", "strategy": "a", "final": {METRIC: 0.5}, "data": data} for data in "xy")
+    outcomes = [Outcome((), summary, None) for summary in (one, one, other)]
+    assert score(outcomes[:2], METRIC) == 0.5
+    assert math.isnan(score(outcomes, METRIC))
 
 
 def test_values_that_are_no_texts():
