@@ -107,7 +107,7 @@ def _check_partitioned(key: str, partitioned: Federation) -> None:
 
 
 def _check_clients(key: str, train: ClientIndices, client_test: ClientIndices | None) -> None:
-    """Reject clients that share a sample or a name, and tests of clients that are not one for each, in their order.
+    """Reject clients with a sample twice, two clients of one name, and tests that are not one for each client in order.
 
     Args:
         key: the partition's option.
@@ -130,11 +130,13 @@ def _check_clients(key: str, train: ClientIndices, client_test: ClientIndices | 
                 f"{key}: {len(clients.names)} names for the {kind} samples of {len(clients)} clients; allowed: "
                 f"{len(clients)}"
             )
-        occurrences = torch.bincount(clients.samples)
-        if len(repeated := (occurrences > 1).nonzero().flatten()):
+        owners = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
+        pairs, occurrences = torch.unique(torch.stack([owners, clients.samples], dim=1), dim=0, return_counts=True)
+        if len(repeated := pairs[occurrences > 1]):
+            client, sample = repeated[0].tolist()
             raise InputError(
-                f"{key}: {len(repeated)} of the clients' {kind} samples occur more than once, such as sample "
-                f"{int(repeated[0])}; allowed: each once, with one client"
+                f"{key}: client {clients.name(client)} has {kind} sample {sample} more than once; allowed: once "
+                "(several clients may have it)"
             )
     if client_test is not None and not len(client_test.samples):
         raise InputError(f"{key}: client_test has no sample; allowed: at least one, or client_test=None")
