@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
-from annotated_types import Ge, Gt
+import torch
+from annotated_types import Ge, Gt, Lt
 
 from fedrun.config.config_class import config_class
+from fedrun.config.identity import Neutral
 from fedrun.experiment.aggregation.base import Aggregation, Selection, Uploads
 from fedrun.system.errors import InputError
+from fedrun.system.randomness import numpy_generator
 
 
 @config_class
@@ -23,10 +26,20 @@ class Deadline(Aggregation):
     Attributes:
         seconds: the deadline, in virtual seconds after the broadcast; None: none.
         over_selection: f.
+        failure: the probability, in [0, 1), that the upload of a client that starts never arrives; independent of its
+            speed and of other rounds. Above 0 it needs a deadline, for which the server waits.
     """
 
     seconds: Annotated[float, Gt(0)] | None
     over_selection: Annotated[float, Ge(1)]
+    failure: Annotated[float, Ge(0), Lt(1), Neutral(0.0)]
+
+    def __post_init__(self) -> None:
+        if self.failure and self.seconds is None:
+            raise InputError(
+                f"aggregation.failure={self.failure:g}: the server would wait for uploads that never arrive; choose a "
+                "deadline, such as aggregation.seconds=60"
+            )
 
     def fewest(self, size: int) -> int:
         return size if self.seconds is None else 1
@@ -43,6 +56,9 @@ class Deadline(Aggregation):
             )
         drawn, metrics = selection.draw(min(clients, math.ceil(self.over_selection * selection.size - 1e-9)))
         taken, deadline = seconds[drawn], math.inf if self.seconds is None else self.seconds
+        if self.failure:
+            uniform = numpy_generator(selection.seed, "failure", selection.round).random(clients)
+            taken[torch.from_numpy(uniform)[drawn] < self.failure] = math.inf
         first = sorted(range(len(drawn)), key=lambda place: (float(taken[place]), int(drawn[place])))[: selection.size]
         in_time = [place for place in first if taken[place] <= deadline]
         complete = len(in_time) == min(selection.size, len(drawn))
