@@ -311,7 +311,10 @@ def test_a_clients_measurements_leave_the_next_ones_training_as_it_is(make_exper
         encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), copy.deepcopy(layer))
         return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
 
-    run_cohort = work(make_experiment(network=network, strategy=strategy(name)), "in_process")
+    experiment = make_experiment(
+        network=network, strategy=strategy(name), local={"batch_size": 3}
+    )  # none of one sample
+    run_cohort = work(experiment, "in_process")
     alone = {name: vector.clone() for name, vector in next(run_cohort.client_results([2])).uploads.items()}
     *_, second = run_cohort.client_results([5, 2])
     assert alone.keys() == second.uploads.keys() and alone
@@ -384,7 +387,8 @@ def test_vectorized_refuses_layers_by_name_and_falls_back(make_experiment, layer
         encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), layer, First())
         return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
 
-    simulation = Simulation(make_experiment(network=network, hardware={"executor": "vectorized"}))
+    experiment = make_experiment(network=network, hardware={"executor": "vectorized"}, local={"batch_size": 3})
+    simulation = Simulation(experiment)
     assert type(first_executor(simulation)) is InProcess
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert re.search(rf"hardware\.executor=vectorized does not support .* {name} .*; using .*in_process", caplog.text)

@@ -58,9 +58,10 @@ def test_no_shared_layer(make_experiment):
 
 
 def test_running_statistics_are_something_to_send_but_not_to_train(make_experiment):
-    Simulation(make_experiment(network=with_statistics, strategy=chosen("fedper")))
+    batches = {"batch_size": 3}  # none of one sample
+    Simulation(make_experiment(network=with_statistics, strategy=chosen("fedper"), local=batches))
     with pytest.raises(InputError, match=r"^strategy/client=fedbabu trains no parameter .*; .*below its head$"):
-        Simulation(make_experiment(network=with_statistics, strategy=chosen("fedbabu")))
+        Simulation(make_experiment(network=with_statistics, strategy=chosen("fedbabu"), local=batches))
 
 
 @dataclass(frozen=True)

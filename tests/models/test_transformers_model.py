@@ -221,7 +221,7 @@ def test_the_weights_of_a_folder(tmp_path):
         ({"config": {**BERT, "hidden_size": -8}}, r"^model=transformers model.config.model_type=bert: .*; allowed: a"),
         ({"config": {**BERT, "hidden_size": 0}}, r"^model=transformers model.config.model_type=bert: .*; allowed: a"),
         ({"config": {**BERT, "vocab_size": 5}}, r"knows 5 symbols; allowed: at least the dataset's 11$"),
-        ({"config": {**BERT, "max_position_embeddings": 5}}, r"rejects one sample of shape 6 in training"),
+        ({"config": {**BERT, "max_position_embeddings": 5}}, r"rejects 2 samples of shape 6 in training"),
         (
             {"config": BERT, "freeze": ("query",)},
             r"^model.freeze: no parameter of .* matches 'query'; allowed",

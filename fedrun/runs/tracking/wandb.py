@@ -107,8 +107,8 @@ class WandbObserver(Observer):
 
     def _sent(self, run: wandb.Run) -> int:
         """The last round that earlier sessions have recorded, -1 if there is none."""
-        summary: Any = run.summary  # W&B's class has no types
         if run.resumed:
+            summary: Any = run.summary  # W&B's class has no types
             return int(summary.get("round", -1))
         return int(self._recorded.read_text()) if self._recorded.exists() else -1
 
