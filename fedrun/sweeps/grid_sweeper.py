@@ -90,6 +90,16 @@ class Grids(Sweeper):
         files = search.suggest(arms, self.metric, self.command(arguments), self.folder / search.HPARAMS)
         for file, arm in files.items():
             print(f"chosen  {search.choice(arm, self.metric)}\nhparams {file}")
+        if files:
+            print(f"to use  {self.use()}")
+
+    def use(self) -> str:
+        """How later runs take what a search has chosen."""
+        from fedrun.config.options import config_dir_option
+
+        if (own := config_dir_option()) is not None:  # a command has one folder of options
+            return shlex.join(["cp", "-r", str(self.folder / "hparams"), str(own)])
+        return shlex.join(["fedrun", "--config-dir", str(self.folder), "..."])
 
     def command(self, arguments: Sequence[str]) -> str:
         """The command line of this sweep, for a shell."""

@@ -328,7 +328,9 @@ def test_a_search_ends_with_suggested_hparams(fedrun: Fedrun, tmp_path: Path) ->
     assert (ended.status, ended.err) == (0, "")
     assert job_lines(ended.out) == [0, 0, 1, 1]
     assert "Validation metrics after the last round" in ended.out
-    name, path = ended.out.split("\n\n")[0].splitlines()[-1].split()
+    *_, written, use = ended.out.split("\n\n")[0].splitlines()
+    name, path = written.split()
+    assert use == f"to use  fedrun --config-dir {Path(path).parents[1]} ..."
     suggested = (tmp_path / path).read_text()
     assert f"# Suggested by: fedrun -m validation.share=0.2 {' '.join(SETTING)} '{stages}'\n" in suggested
     assert (name, Path(path).name) == ("hparams", "digits-fedavg.yaml")
@@ -338,6 +340,12 @@ def test_a_search_ends_with_suggested_hparams(fedrun: Fedrun, tmp_path: Path) ->
         assert not any(key.startswith("test/") for row in rows for key in row)
     again = fedrun("--config-dir", str((tmp_path / path).parents[1]), *SETTING, "--cfg", "job", folder=tmp_path)
     assert OmegaConf.create(again.out).local.lr == 0.5  # the sweep's folder as a folder of further options
+    (tmp_path / "own").mkdir()
+    stages = 'hydra.sweeper.stages=[{local.lr:"0.5"}]'
+    own = fedrun(
+        "--config-dir", "own", "-m", stages, "hydra.sweep.dir=s", "validation.share=0.2", *SETTING, folder=tmp_path
+    )
+    assert f"\nto use  cp -r s/hparams {tmp_path / 'own'}\n" in own.out
 
 
 def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:
