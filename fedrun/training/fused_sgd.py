@@ -41,7 +41,7 @@ class FusedSGDStep:
         ]
         # a module with the same weights may use them in its own way
         owners: Counter[torch.Tensor] = Counter()
-        for module in network.modules():
+        for module in network.modules() if large else ():
             owners.update(module.parameters(recurse=False))
         owners.subtract(layer.weight for layer in large)
         self._layers = [layer for layer in large if not owners[layer.weight]]
