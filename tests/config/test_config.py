@@ -348,6 +348,18 @@ def test_the_hash_changes_with_what_can_change_a_result(chosen: str) -> None:
     assert {("local", "lr"), ("rounds",), ("evaluation", "tuning_lr"), ("strategy", "server", "weighting")} & seen
 
 
+@dataclasses.dataclass(frozen=True)
+class OwnDigits:
+    """A dataset of a user whose key ``download`` says which data."""
+
+    download: str
+
+
+def test_a_users_dataset_has_a_folder_for_each_of_its_values() -> None:
+    one, other = (identity(OwnDigits(year), "dataset") for year in ("2020", "2024"))
+    assert one != other
+
+
 def test_the_hash_does_not_depend_on_the_way_to_the_same_configuration() -> None:
     one = hash_of("strategy=fedprox", "local.lr=0.3")
     assert one == hash_of("local.lr=0.3", "seed=7", "strategy=fedprox", "hardware=gpu", "tracking=none")

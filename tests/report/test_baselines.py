@@ -52,6 +52,19 @@ def test_a_setting_is_compared_with_the_baseline_of_its_condition(by_rate):
     )
 
 
+def test_a_strategy_with_one_setting_is_compared_under_its_own_condition_only(folders):
+    """FedAvg ran with 10 clients: runs of another strategy with 20 hold other samples, and are not compared."""
+    for strategy, clients, final in (("fedavg", 10, 0.5), ("median", 10, 0.6), ("median", 20, 0.9)):
+        server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
+        folders.write(0, rows(0.1, final), strategy=strategy, changes=server | {"partition.clients": clients})
+    compared = settings(find([str(folders.top)]).runs)[0]
+    reported = comparison.reported_quantities(compared, ["test/accuracy"], [])
+    baselines = Baselines.named(compared, "fedavg")
+    table = comparison.significance(compared, baselines, ["test/accuracy"], reported, "t")
+    assert [row[0] for row in table.rows] == ["median partition.clients=10"]
+    assert table.notes[-1].startswith("Not compared, because no baseline has the same ")
+
+
 def test_each_condition_has_its_own_ranks(by_rate):
     first, second = ranking(by_rate)
     assert first.title == "Ranks by test accuracy, local.lr=0.1"

@@ -26,6 +26,8 @@ def test_patterns_and_repeated_places_find_every_run_once(folders):
     everywhere = find([f"{folders.top}/runs/*/*/*", str(folders.top), str(first)])
     assert [run.folder for run in everywhere.runs] == [first, second]
     assert [run.folder for run in find([f"{folders.top}/**/seed=1"]).runs] == [second]
+    (link := folders.top / "link").symlink_to(folders.top / "runs")
+    assert [run.folder for run in find([str(folders.top / "runs"), str(link)]).runs] == [first, second]
 
 
 def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):

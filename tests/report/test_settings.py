@@ -163,3 +163,20 @@ def test_a_batch_of_an_evaluation_counts_where_it_may_be_the_last_one():
     adaptive = {"evaluation.batch_size": 64, "evaluation.adaptive": True}
     assert leaves({"evaluation": {"batch_size": 64, "adaptive": True}}) == adaptive
     assert leaves({"evaluation": {"batch_size": 64, "adaptive": False}}) == {"evaluation.adaptive": False}
+
+
+def test_the_share_of_missed_targets_counts_in_adaptive_evaluations():
+    kept, left_out = ({"miss_probability": 0.01, "adaptive": adaptive} for adaptive in (True, False))
+    assert leaves({"evaluation": kept})["evaluation.miss_probability"] == 0.01
+    assert leaves({"evaluation": left_out}) == {"evaluation.adaptive": False}
+
+
+def test_keys_of_own_classes_count_whatever_their_names_are():
+    """``train_clients``, ``data_dir`` and ``download`` change no number only where fedrun's own classes have them."""
+    own = {"_target_": "mine.Own", "train_clients": 5, "miss_probability": 0.5, "data_dir": "x", "download": "2024"}
+    found = leaves({"partition": own, "evaluation": {"train_clients": True}})
+    assert {key for key in found if not key.endswith("_target_")} == {
+        f"partition.{key}" for key in own if key != "_target_"
+    }
+    fedruns = {"_target_": "fedrun.data.datasets.mnist.MNIST", "data_dir": "x", "download": True}
+    assert not {key for key in leaves({"dataset": fedruns}) if not key.endswith("_target_")}

@@ -1,7 +1,10 @@
 import pytest
 
 from fedrun.report.papers.matching import match
-from fedrun.report.papers.paper_table import cost_in_hours, paper_tables
+from fedrun.report.papers.measurement import Measurement, rounds_needed
+from fedrun.report.papers.paper import Cell
+from fedrun.report.papers.paper_table import cost_in_hours, difference, paper_tables
+from fedrun.report.papers.table_reading import RoundsTo
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves, unrecorded
 from fedrun.system.errors import InputError
@@ -153,6 +156,21 @@ def test_speed_ups_and_interpolated_rounds(folders):
         "0.1": ("87", "4.0", "-83.0", "664", "not run", "-"),
     }
     assert by_strategy(speed)["0.1"] == ("3.6", "2.5", "-1.1", "4.9", "not run", "-")
+
+
+def test_a_crossing_in_a_round_is_not_rounded_up_to_the_next(folders):
+    """From 96.82 % after round 100 to 98.62 % after round 110: 97 % after 100 + 10 * 18 / 180 = 101 rounds."""
+    curve = {**dict.fromkeys(range(0, 100, 10), 0.1), 100: 0.9682, 110: 0.9862}
+    content = [{"round": round, "test/accuracy": value} for round, value in curve.items()]
+    config = job_config([*TABLE_1, "partition=iid", "clients_per_round=1"])
+    folders.write(0, content, dataset="mnist", config=config, changes={"evaluation.every": 10, "rounds": 110})
+    (run,) = found(folders)
+    assert rounds_needed(run, RoundsTo(target=0.97, interpolated=True)) == 101
+
+
+def test_a_small_difference_has_no_minus_before_zero():
+    cell = Cell("fedavg", "T1", "mnist", {}, "fedavg", "accuracy", "85.1", None, "%")
+    assert difference(cell, Measurement("85.08", 85.08)) == "+0.0"
 
 
 def test_a_seed_that_was_given_up_early_says_no_more_than_its_rounds(folders):
