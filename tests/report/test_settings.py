@@ -172,11 +172,11 @@ def test_the_share_of_missed_targets_counts_in_adaptive_evaluations():
 
 
 def test_keys_of_own_classes_count_whatever_their_names_are():
-    """``train_clients``, ``data_dir`` and ``download`` change no number only where fedrun's own classes have them."""
-    own = {"_target_": "mine.Own", "train_clients": 5, "miss_probability": 0.5, "data_dir": "x", "download": "2024"}
-    found = leaves({"partition": own, "evaluation": {"train_clients": True}})
+    """``train_clients`` and ``download`` change no number only where fedrun's own classes have them."""
+    own = {"_target_": "mine.Own", "train_clients": 5, "miss_probability": 0.5, "download": "2024"}
+    found = leaves({"dataset": own, "evaluation": {"train_clients": True}})
     assert {key for key in found if not key.endswith("_target_")} == {
-        f"partition.{key}" for key in own if key != "_target_"
+        f"dataset.{key}" for key in own if key != "_target_"
     }
     fedruns = {"_target_": "fedrun.data.datasets.mnist.MNIST", "data_dir": "x", "download": True}
     assert not {key for key in leaves({"dataset": fedruns}) if not key.endswith("_target_")}

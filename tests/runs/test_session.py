@@ -732,6 +732,16 @@ def test_a_file_that_cannot_be_written_is_named(
     assert summary(ran("rounds=2"))["rounds"] == 2
 
 
+def test_a_file_that_cannot_be_read_is_not_said_to_be_unwritable(ran: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(*_: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "lookup.csv")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedrun.runs.session.client_table", unreadable)
+        with pytest.raises(FileNotFoundError, match=r"lookup.csv"):
+            ran("rounds=2")
+
+
 def test_a_full_disk_spares_the_earlier_checkpoint(fedrun: Fedrun, ran: Folder, tmp_path: Path) -> None:
     folder = interrupted(ran, tmp_path, "rounds=4", "strategy=scaffold")
     checkpoint = (folder / "checkpoint.pt").read_bytes()
