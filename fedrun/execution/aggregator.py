@@ -10,6 +10,7 @@ import torch
 
 from fedrun.execution.client_measurements import measured_samples
 from fedrun.execution.context import ClientResult, ExecutionContext
+from fedrun.execution.running_mean import RunningMean
 from fedrun.strategies.client_state import LAST, ClientStates
 from fedrun.strategies.contract import check_weights
 from fedrun.strategies.server import CohortUpdate, Rows, Senders, ServerState, ServerStrategy
@@ -70,8 +71,7 @@ class Aggregator:
         self._everyone = everyone
         self._keep = states.keep
         self._weights: dict[int, float] | None = None  # by client, if they do not depend on reports
-        self._total = 0.0
-        self._means: dict[str, torch.Tensor] = {}
+        self._means: dict[str, RunningMean] = {}
         self._rows_kept: Rows = "all" if context.attack is not None and context.attack.needs_rows else server.rows
         self._rows: torch.Tensor | None = None  # [n, r], by position
         self._origin: torch.Tensor | None = None  # [T], the broadcast parameters, if norms are measured
@@ -107,16 +107,8 @@ class Aggregator:
         single = zip(uploads.items(), sums[: len(uploads)], strict=True)
         reports = {name: number for (name, vector), number in single if vector.numel() == 1}
         weight = fraction * self._weight(position, reports)
-        self._total += weight
-        # until a client has a weight, all count alike
-        share = weight / self._total if self._total else 1 / (len(self._accepted) + 1)
         for name, vector in uploads.items():
-            if name in self._means:
-                # mean + (weight / total) (vector − mean): an entry that no client changed keeps its exact value;
-                # Σ w x / Σ w has a rounding error, which a server's Adam would amplify to a full step.
-                self._means[name].lerp_(vector, share)
-            else:
-                self._means[name] = vector.clone()
+            self._means.setdefault(name, RunningMean()).add(vector, weight)
         rows = self._rows_kept
         if rows != "none":
             model = uploads[MODEL]
@@ -175,7 +167,7 @@ class Aggregator:
                 name: _column(one.reports[name] for one in accepted) for name in (accepted[0].reports if order else ())
             },
             steps=torch.tensor([one.steps for one in accepted], dtype=torch.int64),
-            mean=self._means,
+            mean={name: mean.result() for name, mean in self._means.items()},
             weights=_column(one.weight for one in accepted),
             rows=self._rows[positions] if self._rows is not None and left_out else self._rows,
             excluded=tuple(self.clients[left_out].tolist()),
