@@ -26,7 +26,8 @@ RULE = (
     "The table counts the cells for which the paper and our runs on the paper's data and model have a number. A number "
     "agrees if it differs from the paper's by at most the larger standard deviation, if one is known. Other numbers "
     f"within {NEAR:.0%} of the paper's are near, and the rest are above or below. Same order: of the pairs of a "
-    "paper's method and a baseline in the same column, those in which the same one has the greater number in both."
+    "paper's method and a baseline in the same column, those in which the same one has the greater number in both. "
+    "Pairs whose numbers in the paper differ by no more than a standard deviation, the paper's or ours, are left out."
 )
 
 DIFFERS = "differs"
@@ -93,7 +94,8 @@ def overview(sections: Mapping[str, str]) -> Table | None:
 
 def same_order(cells: Iterable[ComparedCell], paper: str) -> list[bool]:
     """Whether the greater number is the same one's in the paper and in ours, for each pair of a paper's method and a
-    baseline in the same place. Pairs that are equal in the paper are left out.
+    baseline in the same place. Pairs whose numbers in the paper differ by no more than a standard deviation are left
+    out.
 
     Args:
         cells: a section's cells.
@@ -102,11 +104,16 @@ def same_order(cells: Iterable[ComparedCell], paper: str) -> list[bool]:
     places: dict[tuple[str, ...], list[ComparedCell]] = {}
     for cell in cells:
         places.setdefault(cell.place, []).append(cell)
-    return [
-        (own.paper - other.paper) * (own.ours - other.ours) > 0
+    pairs = [
+        (own, other)
         for place in places.values()
         for own, other in itertools.product(place, place)
-        if paper in own.strategy and paper not in other.strategy and own.paper != other.paper
+        if paper in own.strategy and paper not in other.strategy
+    ]
+    return [
+        (own.paper - other.paper) * (own.ours - other.ours) > 0
+        for own, other in pairs
+        if abs(own.paper - other.paper) > max(own.deviation, other.deviation)
     ]
 
 
