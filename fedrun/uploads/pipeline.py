@@ -21,7 +21,7 @@ class UploadPipeline:
     """Transforms in the order in which an update passes them.
 
     Attributes:
-        transforms: those of the experiment; inactive ones are skipped.
+        transforms: those of the experiment. The hooks of a transform that is not used change nothing.
         layout: the position of every tensor in a model's vector.
         seed: the run's seed.
         private: which entries of a model never leave the client, bool ``[P]``; None: none.
@@ -35,24 +35,12 @@ class UploadPipeline:
     @property
     def changes_uploads(self) -> bool:
         """Whether any transform changes uploads."""
-        return bool(self._senders)
-
-    @cached_property
-    def _senders(self) -> list[UploadTransform]:
-        return [transform for transform in self.transforms if transform.changes_uploads]
-
-    @cached_property
-    def _combiners(self) -> list[UploadTransform]:
-        return [transform for transform in self.transforms if transform.changes_means]
-
-    @cached_property
-    def _downloaders(self) -> list[UploadTransform]:
-        return [transform for transform in self.transforms if transform.changes_downloads]
+        return any(transform.changes_uploads for transform in self.transforms)
 
     @property
     def changes_downloads(self) -> bool:
         """Whether clients receive a model that differs from the server's."""
-        return bool(self._downloaders)
+        return any(transform.changes_downloads for transform in self.transforms)
 
     @cached_property
     def _shared(self) -> torch.Tensor | None:
@@ -76,7 +64,7 @@ class UploadPipeline:
     def client_state(self, sends: frozenset[str]) -> dict[str, int]:
         """The lengths of the vectors that a client keeps for the transforms, where it uploads these names."""
         entries = {name: self._shape(name).entries for name in sends}
-        return {name: size for transform in self._senders for name, size in transform.client_state(entries).items()}
+        return {name: size for transform in self.transforms for name, size in transform.client_state(entries).items()}
 
     def weights(self, senders: Senders) -> torch.Tensor | None:
         """The clients' weights in the mean, float64 ``[C]``, if a transform sets them; None: the strategy's."""
@@ -93,14 +81,12 @@ class UploadPipeline:
 
     def download(self, model: torch.Tensor) -> torch.Tensor:
         """x̂, the rounded model that clients receive for x ``[P]``; private entries are not rounded."""
-        received = model
-        for transform in self._downloaders:
-            parameters = model[: self.layout.trainable]
-            rounded = transform.download(parameters)
-            if self._shared is not None:
-                rounded = torch.where(self._shared.to(model.device), rounded, parameters)
-            received = torch.cat([rounded, model[self.layout.trainable :]])
-        return received
+        rounded = parameters = model[: self.layout.trainable]
+        for transform in self.transforms:
+            rounded = transform.download(rounded)
+        if self._shared is not None:
+            rounded = torch.where(self._shared.to(model.device), rounded, parameters)
+        return torch.cat([rounded, model[self.layout.trainable :]])
 
     def bytes_down(self, numbers: int, clients: torch.Tensor, slots: Vectors) -> torch.Tensor:
         """Bytes that each of some clients downloads, int64 ``[n]``.
@@ -137,7 +123,7 @@ class UploadPipeline:
             return Sent(uploads)
         sender = Sender(client, round, self.seed, received, state, {name: self._shape(name) for name in displacements})
         changed, after, measures = dict[str, torch.Tensor](), dict[str, torch.Tensor](), dict[str, float]()
-        for transform in self._senders:
+        for transform in self.transforms:
             sent = transform.send({**displacements, **changed}, sender)
             changed |= sent.vectors
             after |= sent.state
@@ -162,7 +148,7 @@ class UploadPipeline:
         """
         metrics = {name: float(values.mean()) for name, values in update.measures.items() if len(values)}
         after: dict[str, torch.Tensor] = {}
-        for transform in self._combiners:
+        for transform in (each for each in self.transforms if each.changes_means):
             displacements = self._displacements(update.mean, received)
             combined = transform.combine(displacements, update, slots, round)
             self._move(update.mean, received, {**displacements, **combined.displacements})
@@ -173,14 +159,14 @@ class UploadPipeline:
 
     def bytes_up(self, lengths: Mapping[str, int]) -> int:
         """Bytes that one client uploads, given the lengths of its uploads: buffers and single numbers in float32."""
-        total = sum(transform.extra_bytes() for transform in self._senders)
+        total = sum(transform.extra_bytes() for transform in self.transforms)
         for name, length in lengths.items():
             kept = self.layout.size - self.layout.uploaded if name == MODEL else 0
             kept += int(self.private[:length].sum()) if self.private is not None and name == MODEL else 0
             total += FLOAT * (length - kept)
             if self.is_transformed(length):
                 shape = self._shape(name)
-                sizes = [transform.upload_bytes(shape) for transform in self._senders]
+                sizes = [transform.upload_bytes(shape) for transform in self.transforms]
                 changed = next((size for size in sizes if size is not None), FLOAT * shape.entries)
                 total += changed - FLOAT * shape.entries
         return total
