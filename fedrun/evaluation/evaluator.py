@@ -139,9 +139,10 @@ class Evaluator:
         if is_new and not strategy.evaluates_newcomers:
             return models
         received = {**self._phase.server.broadcast(state.server), MODEL: models[0]}
-        client_state = state.client_states.of(client, models[0].device)
+        context = self._executor.context
+        client_state = state.client_states.of(client, context.state_lengths, models[0].device)
         job = CohortJob(torch.tensor([client]), state.round, received, state.client_states)
-        info = measuring(self._executor.context, client, self._executor.infos(job).of(0))
+        info = measuring(context, client, self._executor.infos(job).of(0))
         return [strategy.own_model(received, client_state, info)]
 
     def on_training(self, state: State) -> tuple[torch.Tensor, torch.Tensor]:

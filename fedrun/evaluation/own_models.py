@@ -15,7 +15,7 @@ from fedrun.experiment.appeal.base import OwnResults
 from fedrun.experiment.experiment import Experiment
 from fedrun.models.inference import evaluate
 from fedrun.strategies.client import ClientStrategy
-from fedrun.strategies.client_state import NO_STATE
+from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.vectors import MODEL
@@ -57,7 +57,8 @@ def own_results(
     results = torch.full((3, len(train)), float("nan"), dtype=torch.float64)
     train_loss, test_loss, score = results
     executor = supported_executor(experiment.hardware.executor, context, len(clients))
-    for result in executor.client_results(CohortJob(clients, 0, {MODEL: model}, NO_STATE)) if len(clients) else ():
+    job = CohortJob(clients, 0, {MODEL: model}, ClientStates())
+    for result in executor.client_results(job) if len(clients) else ():
         number = int(clients[result.position])
         network.load(result.model)
         if of_train:

@@ -209,7 +209,7 @@ class Executor(ABC):
         """A client's result after the transforms of its uploads."""
         context = self.context
         lengths = context.pipeline.client_state(context.client.sends)
-        own = replace(job.client_states, lengths=lengths).of(client, context.network.vector.device)
+        own = job.client_states.of(client, lengths, context.network.vector.device)
         sent = context.pipeline.send(result.uploads, job.received, own, job.round, client)
         state = context.client.acknowledge(result.client_state, result.uploads, sent.vectors, info())
         return replace(result, uploads=sent.vectors, client_state={**state, **sent.state}, measures=sent.measures)

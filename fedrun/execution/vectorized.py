@@ -96,12 +96,11 @@ class Vectorized(Executor):
         context, strategy = self.context, self.context.client
         clients = job.cohort[positions].tolist()
         context.network.load(job.received[MODEL])  # source of the entries that are not trained
+        lengths, device = context.state_lengths, context.network.vector.device
         # hooks that draw from PyTorch's own generator draw the same again
-        seed_device(address(context.seed, "hooks", job.round, clients[0]), context.network.vector.device)
-        states = [job.client_states.of(client, context.network.vector.device) for client in clients]
-        state = {
-            name: torch.stack([client_state[name] for client_state in states]) for name in job.client_states.lengths
-        }
+        seed_device(address(context.seed, "hooks", job.round, clients[0]), device)
+        states = [job.client_states.of(client, lengths, device) for client in clients]
+        state = {name: torch.stack([client_state[name] for client_state in states]) for name in lengths}
         received = self.with_private(job.received, state, info.is_new)
         constants = strategy.constants(received, state, info)
         start = self.start(received, state, constants, info)

@@ -43,7 +43,7 @@ from fedrun.runs.observers import Observers
 from fedrun.runs.saved_model import save_model
 from fedrun.runs.summary import hits, summarise_run
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.client_state import NO_STATE
+from fedrun.strategies.client_state import ClientStates
 from fedrun.system.atomic_file import atomic_write
 from fedrun.system.source_commit import loaded_commit
 from fedrun.system.writing import writing
@@ -110,7 +110,7 @@ class Session:
         if self.ranks.count == 1:
             return last, rows
         client_states = last.state.client_states
-        state, rows = self.ranks.broadcast((replace(last.state, client_states=NO_STATE).to("cpu"), rows))
+        state, rows = self.ranks.broadcast((replace(last.state, client_states=ClientStates()).to("cpu"), rows))
         state = state.to(self.simulation.device)
         client_to_rank = self.simulation.client_to_rank(state)
         if client_to_rank is not None:

@@ -44,7 +44,7 @@ from fedrun.simulation.round_work import RoundWork
 from fedrun.simulation.selection import Participations, select_cohort
 from fedrun.simulation.server_step import aggregate, empty_round, without_displacement
 from fedrun.simulation.upload_pipeline import upload_pipeline
-from fedrun.strategies.client_state import NO_STATE, ClientStates
+from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.contract import check_start
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import LAST_MEAN, ServerState
@@ -213,7 +213,7 @@ class Simulation:
 
     def _begun(self, round: int, totals: Totals, finished: tuple[tuple[torch.Tensor, ...], ...]) -> State:
         """The state with which a phase begins."""
-        state = State(round, (), NO_STATE, totals, None, finished)
+        state = State(round, (), ClientStates(store=self.store.keep), totals, None, finished)
         active = self._active(state)
         clustering, context = active.phase.clustering, active.runner.executor.context
         membership = self.ranks.broadcast(clustering.before(context))  # rounding may differ between ranks
@@ -221,7 +221,6 @@ class Simulation:
         return replace(
             state,
             models=tuple(self._initial_server(active, number) for number in range(count)),
-            client_states=ClientStates(context.state_lengths, store=self.store.keep),
             totals=totals + start_costs(active.phase, self.devices),
             membership=membership,
         )
@@ -294,7 +293,6 @@ class Simulation:
             state = self.next_phase(state)
         active = self._active(state)
         phase, runner, context = active.phase, active.runner, active.runner.executor.context
-        state = replace(state, client_states=replace(state.client_states, lengths=context.state_lengths))
         uploads = self._uploads(state)
         cohort, metrics = uploads.clients, uploads.metrics
         privacy = self.experiment.privacy

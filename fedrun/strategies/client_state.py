@@ -30,27 +30,27 @@ def in_memory(vector: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class ClientStates:
-    """Named vectors per client: zeros until a client first stores something.
+    """The vectors that each client has stored, by name.
 
     Immutable: a round makes new states, so an interrupted round leaves no trace. Only clients that have stored
     something are in :attr:`held`.
 
     Attributes:
-        lengths: lengths of the vectors, by name.
         held: the stored vectors of each client, on the CPU; a client may lack some names.
         store: where vectors are kept.
     """
 
-    lengths: Mapping[str, int]
     held: Mapping[int, Vectors] = field(default_factory=dict)
     store: Keep = in_memory
 
-    def of(self, client: int, device: torch.device) -> Vectors:
-        """The state of a client: a new vector on the device for each name, which may be changed in place."""
+    def of(self, client: int, lengths: Mapping[str, int], device: torch.device) -> Vectors:
+        """The state of a client: a new vector of each name and length on the device, zeros if the client has not stored
+        it. The vectors may be changed in place.
+        """
         held = self.held.get(client, {})
         return {
             name: held[name].to(device, copy=True) if name in held else torch.zeros(length, device=device)
-            for name, length in self.lengths.items()
+            for name, length in lengths.items()
         }
 
     def keep(self, vectors: Vectors) -> Vectors:
@@ -61,7 +61,3 @@ class ClientStates:
         """The states in which these clients hold these vectors and no others."""
         kept = {client: vectors for client, vectors in {**self.held, **changes}.items() if vectors}
         return replace(self, held=kept) if changes else self
-
-
-NO_STATE = ClientStates({})
-"""The states of clients without client state."""

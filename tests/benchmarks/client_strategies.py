@@ -64,7 +64,7 @@ def main() -> None:
             for sent in client.needs
             if sent not in client.client_state(layout) or name != "feddyn"
         }
-        once = CohortJob(torch.tensor([0]), 0, received, ClientStates(client.client_state(layout)))
+        once = CohortJob(torch.tensor([0]), 0, received, ClientStates())
         (result,) = executor.client_results(once)
         kept = once.client_states.updated({0: once.client_states.keep(result.client_state)})
         again = CohortJob(once.cohort, 1, received, kept)

@@ -28,7 +28,7 @@ from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.in_process import InProcess
 from fedrun.experiment.experiment import build_experiment
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.client_state import NO_STATE
+from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.vectors import MODEL
 from fedrun.uploads.pipeline import UploadPipeline
 
@@ -52,7 +52,7 @@ def first_round(chosen: list[str]) -> tuple[ExecutionContext, torch.Tensor, list
         client=experiment.strategy.client,
         pipeline=UploadPipeline((), network.layout, seed),
     )
-    task = CohortJob(torch.arange(len(clients)), 0, {MODEL: state.server.model}, NO_STATE)
+    task = CohortJob(torch.arange(len(clients)), 0, {MODEL: state.server.model}, ClientStates())
     sent = [(result.model.clone(), result.trained.steps) for result in InProcess(work).client_results(task)]
     return work, state.server.model, sent
 

@@ -33,7 +33,7 @@ from fedrun.execution.distributed_cohort import DistributedCohort
 from fedrun.execution.in_process import InProcess
 from fedrun.execution.ranks import Ranks, join
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.client_state import NO_STATE
+from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.server import CohortUpdate, ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.uploads.pipeline import UploadPipeline
@@ -72,7 +72,7 @@ def work(number: int, ranks: int, clients: int, batch: int, pairs: int, port: in
     )
     team = DistributedCohort(executor, everyone, stateful=False)
     cohort = torch.randperm(2 * clients, generator=torch.Generator().manual_seed(1))[:clients]
-    task = CohortJob(cohort, 0, {MODEL: start}, NO_STATE)
+    task = CohortJob(cohort, 0, {MODEL: start}, ClientStates())
 
     def trained() -> CohortUpdate:
         everyone.all_gather(None)  # all begin at once

@@ -33,7 +33,7 @@ from fedrun.execution.choice import EXECUTORS
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.precision import Precision
-from fedrun.strategies.client_state import NO_STATE
+from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import generator
@@ -133,7 +133,7 @@ def rounds(load: Workload, executor: str, precision: Precision) -> tuple[Callabl
             pipeline=UploadPipeline((), flat.layout, 0),
         )
     )
-    task = CohortJob(torch.arange(cohort), 0, {MODEL: start}, NO_STATE)
+    task = CohortJob(torch.arange(cohort), 0, {MODEL: start}, ClientStates())
     # The bare loop may keep its data as ready tensors; fedrun gathers and encodes uint8 as it goes.
     ready = [(data.encoding(data.inputs[clients[k]]), data.targets[clients[k]]) for k in range(cohort)]
 

@@ -29,7 +29,7 @@ def test_a_client_that_moves_between_ranks_keeps_its_state():
     for first_drops in (False, True):
         ranks = Leader()
         distributed = DistributedClientStates(ranks, torch.tensor([0, 0, 1, 1, 2, 2]), dict)
-        held = ClientStates({"v": 2}, states)
+        held = ClientStates(states)
         own = distributed.scatter(held)
         assert own.held.keys() == {0, 1}
         moved, changed = {"v": torch.tensor([7.0, 7.0])}, {"v": torch.tensor([8.0, 8.0])}

@@ -575,14 +575,14 @@ def test_parameters_are_repaired_after_every_step(make_experiment, executor, net
 
 
 def test_client_states_are_a_value():
-    empty = ClientStates({"control": 2})
+    empty, lengths = ClientStates(), {"control": 2}
     one = empty.updated({3: {"control": torch.ones(2)}})
-    assert empty.of(3, torch.device("cpu"))["control"].tolist() == [0, 0]
-    assert one.of(3, torch.device("cpu"))["control"].tolist() == [1, 1]
+    assert empty.of(3, lengths, torch.device("cpu"))["control"].tolist() == [0, 0]
+    assert one.of(3, lengths, torch.device("cpu"))["control"].tolist() == [1, 1]
     two = one.updated({3: {"control": torch.full((2,), 5.0)}, 1: {"control": torch.full((2,), 2.0)}})
     assert one.held[3]["control"].tolist() == [1, 1]
     assert {client: vectors["control"].tolist() for client, vectors in two.held.items()} == {3: [5, 5], 1: [2, 2]}
-    assert ClientStates({}).updated({1: {}}) == ClientStates({})
+    assert ClientStates().updated({1: {}}) == ClientStates()
 
 
 class HeadFirst(ClientStrategy):
@@ -639,7 +639,7 @@ def test_the_optimizers_state_before_the_round_is_what_finish_receives(make_expe
 
 
 def task_of(cohort: list[int]) -> CohortJob:
-    return CohortJob(torch.tensor(cohort), 0, {}, ClientStates({}))
+    return CohortJob(torch.tensor(cohort), 0, {}, ClientStates())
 
 
 class Watched(ClientStrategy):

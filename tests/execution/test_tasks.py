@@ -21,7 +21,7 @@ from fedrun.execution.context import CohortJob
 from fedrun.execution.in_process import InProcess
 from fedrun.execution.vectorized import Vectorized
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.client_state import NO_STATE
+from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.clustering.base import ClusteringRound, Measure
 from fedrun.strategies.vectors import MODEL
 
@@ -168,7 +168,7 @@ def test_ifca_chooses_by_the_loss_of_all_symbols(make_experiment: MakeExperiment
 
     for _ in range(20):
         models = [torch.randn(simulation.network.layout.size, generator=draw) for _ in range(2)]
-        round = ClusteringRound(0, cohort, models, unassigned, NO_STATE, query)
+        round = ClusteringRound(0, cohort, models, unassigned, ClientStates(), query)
         found = option("strategy/clustering", "ifca", clusters=2).assign(context, round).membership.argmax(1).tolist()
         losses = [[loss_of_symbols(simulation, model, client) for model in models] for client in range(6)]
         assert found == [int(second < first) for first, second in losses]

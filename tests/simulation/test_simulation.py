@@ -46,7 +46,7 @@ def tensors(state: State) -> list[torch.Tensor]:
     client_states = [
         state.client_states.held[client][name]
         for client in sorted(state.client_states.held)
-        for name in state.client_states.lengths
+        for name in sorted(state.client_states.held[client])
     ]
     return [state.server.model, *(state.server.slots[name] for name in sorted(state.server.slots)), *client_states]
 

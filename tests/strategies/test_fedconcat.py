@@ -122,7 +122,8 @@ def test_clients_of_the_last_stage_have_no_client_state(make_experiment):
     strategy = replace(fedconcat("random_inputs", rounds=2, clusters=3), client=option("strategy/client", "moon"))
     experiment = make_experiment(network=mlp, strategy=strategy, clients_per_round=6, rounds=4)
     simulation = Simulation(experiment)
-    names = [tuple(advanced(simulation, rounds).client_states.lengths) for rounds in (1, 4)]
+    runners = [simulation.round_runner(advanced(simulation, rounds)) for rounds in (1, 4)]
+    names = [tuple(runner.executor.context.state_lengths) for runner in runners]
     assert names == [("previous",), ()]
 
 

@@ -8,7 +8,7 @@ import torch
 from fedrun.config.build import option
 from fedrun.execution.context import CohortJob
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.client_state import NO_STATE
+from fedrun.strategies.client_state import ClientStates
 
 from ..conftest import first_executor
 from ..helpers.naive_averaging import NaiveClients
@@ -101,5 +101,5 @@ def test_a_client_receives_and_sends_two_vectors(make_experiment):
 def test_the_steps_of_a_mean_client_are_rounded_up(make_experiment):
     # a client of 8.5 samples makes ⌈8.5 / 4⌉ = 3 steps, not ⌈8 / 4⌉
     simulation = Simulation(make_experiment(network=mlp, sizes=(6, 11), clients_per_round=2))
-    task = CohortJob(torch.tensor([0, 1]), 0, {"model": simulation.initial().server.model}, NO_STATE)
+    task = CohortJob(torch.tensor([0, 1]), 0, {"model": simulation.initial().server.model}, ClientStates())
     assert first_executor(simulation).infos(task).mean_steps == 3

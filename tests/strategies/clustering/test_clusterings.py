@@ -15,7 +15,7 @@ from fedrun.data.federation import ClientIndices, Federation
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.client_state import LAST, NO_STATE, ClientStates
+from fedrun.strategies.client_state import LAST, ClientStates
 from fedrun.strategies.clustering.base import ClusteringRound
 from fedrun.strategies.clustering.fedsoft import importance
 from fedrun.strategies.clustering.label_clusters import evenly
@@ -56,13 +56,13 @@ def random_models(simulation, count: int) -> list[torch.Tensor]:
     return [torch.randn(simulation.network.layout.size, generator=draw) for _ in range(count)]
 
 
-def round_of(index, cohort, models, membership, client_states=NO_STATE) -> ClusteringRound:
+def round_of(index, cohort, models, membership, client_states=None) -> ClusteringRound:
     """A round that is about to begin, with all clients at hand."""
 
     def query(clients, question):
         return torch.stack([question(client) for client in clients.tolist()])
 
-    return ClusteringRound(index, cohort, models, membership, client_states, query)
+    return ClusteringRound(index, cohort, models, membership, client_states or ClientStates(), query)
 
 
 def test_label_distributions(work):
@@ -326,12 +326,12 @@ def test_one_centre_is_the_model_that_clients_receive(make_experiment, server):
 def test_fesem_joins_the_nearest_centre(work):
     # centres 0 and 10, last models 2 and 9
     models = [torch.tensor([0.0]), torch.tensor([10.0])]
-    client_states = ClientStates({LAST: 1}, {1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
+    client_states = ClientStates({1: {LAST: torch.tensor([2.0])}, 4: {LAST: torch.tensor([9.0])}})
     clustering = option("strategy/clustering", "fesem", clusters=2)
     none = torch.zeros(6, 2, dtype=torch.float64)
     choice = clustering.assign(work, round_of(1, torch.tensor([4, 1]), models, none, client_states))
     assert choice.membership[[1, 4]].tolist() == [[1, 0], [0, 1]]
-    everyone = clustering.assign(work, round_of(0, torch.arange(6), models, none, ClientStates({LAST: 1}))).membership
+    everyone = clustering.assign(work, round_of(0, torch.arange(6), models, none, ClientStates())).membership
     assert everyone.sum(0).tolist() == [3, 3]  # newcomers are dealt out evenly
 
 
@@ -341,7 +341,7 @@ def test_fesem_fills_its_clusters_evenly_over_rounds(work):
     clustering = option("strategy/clustering", "fesem", clusters=3)
     membership = torch.zeros(6, 3, dtype=torch.float64)
     for round, cohort in enumerate(([5], [0, 3], [1], [4, 2])):
-        given = round_of(round, torch.tensor(cohort), models, membership, ClientStates({LAST: 1}))
+        given = round_of(round, torch.tensor(cohort), models, membership, ClientStates())
         membership = clustering.assign(work, given).membership
     assert membership.sum(0).tolist() == [2, 2, 2]
 
@@ -353,7 +353,7 @@ def test_fesems_distances_count_buffers(make_experiment):
     models[1][-1] = 10
     last = torch.zeros(work.network.layout.size)
     last[-1] = 9
-    client_states = ClientStates({LAST: 1}, {2: {LAST: last}})
+    client_states = ClientStates({2: {LAST: last}})
     clustering = option("strategy/clustering", "fesem", clusters=2)
     found = clustering.assign(
         work, round_of(3, torch.tensor([2]), models, torch.zeros(6, 2, dtype=torch.float64), client_states)
