@@ -240,7 +240,7 @@ class Simulation:
 
     def _uploads(self, state: State) -> Uploads:
         """The uploads that the server aggregates in the next round."""
-        active, devices = self._active(state), self.devices
+        active = self._active(state)
         return self.experiment.aggregation.uploads(
             Selection(
                 seed=active.phase.seed,
@@ -249,7 +249,6 @@ class Simulation:
                 size=active.phase.cohort_size,
                 draw=lambda size: self._drawn(state, size),
                 seconds=lambda: active.seconds,
-                server_seconds=0.0 if devices is None else devices.server,
                 training=state.training,
             )
         )
@@ -295,11 +294,13 @@ class Simulation:
         phase, runner, context = active.phase, active.runner, active.runner.executor.context
         uploads = self._uploads(state)
         cohort, metrics = uploads.clients, uploads.metrics
+        server_seconds = 0.0 if self.devices is None else self.devices.server
+        end = None if uploads.time is None else uploads.time + server_seconds
         privacy = self.experiment.privacy
         if not len(cohort) and not privacy.sees_sums_only:
-            waited = Totals(virtual_seconds=0.0 if self.devices is None else self.devices.server)
-            waited += late_costs(phase, state.server, uploads.late, runner.executor)
-            unchanged = replace(state, round=state.round + 1, totals=_until(uploads.end, state.totals + waited))
+            costs = Totals(virtual_seconds=server_seconds)
+            costs += late_costs(phase, state.server, uploads.late, runner.executor)
+            unchanged = replace(state, round=state.round + 1, totals=_until(end, state.totals + costs))
             return unchanged, {**metrics, "time/round_s": time.perf_counter() - began}
         if "threshold" in phase.client.wants:
             _ = self.thresholds  # by all ranks together, also those that train no client of this round
@@ -336,7 +337,7 @@ class Simulation:
             round=state.round + 1,
             models=models,
             client_states=client_states,
-            totals=_until(uploads.end, state.totals + costs),
+            totals=_until(end, state.totals + costs),
             membership=result.membership,
             training=training,
         ), metrics

@@ -33,7 +33,6 @@ def asynchronous_models(rule: Aggregation, steps: int) -> list[tuple[float, floa
                 size=3,
                 draw=lambda size: pytest.fail("clients are not drawn by rounds"),
                 seconds=lambda: SECONDS,
-                server_seconds=0.0,
                 training=training,
             )
         )
@@ -43,7 +42,7 @@ def asynchronous_models(rule: Aggregation, steps: int) -> list[tuple[float, floa
             y, tau = (sent + TARGETS[client]) / 2, version - uploads.started[client]
             vectors = (torch.tensor([value], dtype=torch.float64) for value in (y, sent, x))
             arrived.append(float(rule.arrived(*vectors, tau, 1)))
-        x, time, training = sum(arrived) / len(arrived), uploads.end, uploads.training
+        x, time, training = sum(arrived) / len(arrived), uploads.time, uploads.training
         rows.append((time, uploads.metrics["clients/staleness_max"], x))
     return rows
 
@@ -175,10 +174,10 @@ def test_clients_start_after_the_servers_work():
     assert (arrived, time) == (started, 3.0)
 
 
-def test_a_step_ends_after_the_servers_work():
-    """The first of three uploads arrives 2 s after the step's beginning at 100 s; the server works for 0.5 s."""
+def test_a_step_begins_when_its_uploads_have_arrived():
+    """The first of three uploads arrives 2 s after the step before, which ended at 100 s."""
     uploads = option("aggregation", "fedasync").uploads(selection([3.0, 2.0, 7.0], 3))
-    assert (uploads.clients.tolist(), uploads.end) == ([1], 102.5)
+    assert (uploads.clients.tolist(), uploads.time) == ([1], 102.0)
 
 
 def test_every_free_client_is_equally_likely():
@@ -207,7 +206,6 @@ def selection(seconds, size, drawn=None, **changes):
         "size": size,
         "draw": drawn or (lambda count: (select(0, 0, len(seconds), count), {"x": 1.0})),
         "seconds": lambda: torch.tensor(seconds, dtype=torch.float64),
-        "server_seconds": 0.5,
         "training": InTraining(),
     }
     return Selection(**{**values, **changes})
@@ -227,7 +225,7 @@ def test_over_selection_takes_the_first_uploads():
     assert asked == [6]
     assert uploads.clients.tolist() == [5, 3, 0, 1]
     assert uploads.late.tolist() == [4, 2]
-    assert uploads.end == 100 + 4.0 + 0.5
+    assert uploads.time == 100 + 4.0
     assert uploads.metrics == {"x": 1.0, "clients/late": 2.0}
 
 
@@ -239,7 +237,7 @@ def test_a_product_that_is_rounded_up_starts_no_further_client():
 
 @pytest.mark.parametrize(
     ("deadline", "clients", "end"),
-    [(2.5, [3, 0], 102.5 + 0.5), (4.0, [5, 3, 0, 1], 104.0 + 0.5), (0.5, [], 100.5 + 0.5), (20.0, [5, 3, 0, 1], 104.5)],
+    [(2.5, [3, 0], 102.5), (4.0, [5, 3, 0, 1], 104.0), (0.5, [], 100.5), (20.0, [5, 3, 0, 1], 104.0)],
 )
 def test_a_round_ends_at_the_deadline_unless_it_is_complete(deadline, clients, end):
     order = torch.tensor([5, 3, 0, 1, 4, 2])
@@ -248,7 +246,7 @@ def test_a_round_ends_at_the_deadline_unless_it_is_complete(deadline, clients, e
     uploads = rule.uploads(selection(seconds, 4, lambda count: (order[:count], {})))
     assert uploads.clients.tolist() == clients
     assert sorted([*clients, *uploads.late.tolist()]) == [0, 1, 2, 3, 4, 5]
-    assert uploads.end == end
+    assert uploads.time == end
 
 
 def test_clients_that_fail_never_send():
@@ -261,7 +259,7 @@ def test_clients_that_fail_never_send():
         uploads = rule.uploads(selection([5.0] * 30, 30, lambda count: (torch.tensor(start), {}), round=round))
         arrived.update(uploads.clients.tolist())
         assert sorted([*uploads.clients.tolist(), *uploads.late.tolist()]) == start
-        assert uploads.end == 100 + (7.0 if len(uploads.late) else 5.0) + 0.5
+        assert uploads.time == 100 + (7.0 if len(uploads.late) else 5.0)
         again = rule.uploads(selection([5.0] * 30, 30, lambda count: (torch.tensor(start), {}), round=round))
         assert torch.equal(again.clients, uploads.clients)
     assert abs(sum(arrived.values()) - 4000) < 5 * math.sqrt(6000 * 2 / 9)
@@ -283,7 +281,7 @@ def test_a_deadline_before_every_upload_is_refused():
 def test_a_small_cohort_is_complete_when_all_have_arrived():
     rule = option("aggregation", "deadline", over_selection=1.0, seconds=50.0)
     uploads = rule.uploads(selection([1.0, 4.0, 9.0], 3, lambda count: (torch.tensor([1, 0]), {})))
-    assert (uploads.clients.tolist(), uploads.late.tolist(), uploads.end) == ([1, 0], [], 104.5)
+    assert (uploads.clients.tolist(), uploads.late.tolist(), uploads.time) == ([1, 0], [], 104.0)
 
 
 def test_a_buffer_has_one_upload_of_each_client():

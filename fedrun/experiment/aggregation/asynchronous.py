@@ -82,7 +82,7 @@ class Asynchronous(Aggregation):
                 "clients/staleness": sum(staleness) / len(staleness),
                 "clients/staleness_max": float(max(staleness)),
             },
-            end=time + selection.server_seconds,
+            time=time,
             training=training,
             started={start.client: start.version for start in arrivals},
         )

@@ -23,7 +23,6 @@ class Selection:
         draw: draws the participants of the round: int64 ``[C]``, and metrics, given M or another number up to N.
         seconds: returns T_k, the time from a client's start to the arrival of its upload, float64 ``[N]``. Only for
             rules that need the clients' devices.
-        server_seconds: seconds of the server's step.
         training: the clients that train while the server makes its steps.
     """
 
@@ -33,7 +32,6 @@ class Selection:
     size: int
     draw: Callable[[int], tuple[torch.Tensor, dict[str, float]]]
     seconds: Callable[[], torch.Tensor]
-    server_seconds: float
     training: InTraining
 
 
@@ -45,7 +43,7 @@ class Uploads:
         clients: the clients that send them, int64 ``[C]``.
         metrics: to record, such as ``clients/late``.
         late: clients that have received the model, but whose uploads are not used, int64 ``[L]``.
-        end: virtual seconds at the end of the step; None: when the slowest of the clients has sent its upload.
+        time: virtual seconds at which the server has them; None: when the slowest of the clients has sent its own.
         training: the clients that train on.
         started: the server step from whose model each of the clients started, by client; empty: from the newest.
     """
@@ -53,7 +51,7 @@ class Uploads:
     clients: torch.Tensor
     metrics: dict[str, float]
     late: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
-    end: float | None = None
+    time: float | None = None
     training: InTraining = field(default_factory=InTraining)
     started: Mapping[int, int] = field(default_factory=dict)
 

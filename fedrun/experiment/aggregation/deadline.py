@@ -68,5 +68,5 @@ class Deadline(Aggregation):
             clients=drawn[sorted(in_time)],
             metrics={**metrics, "clients/late": float(len(late))},
             late=drawn[late],
-            end=selection.time + last + selection.server_seconds,
+            time=selection.time + last,
         )
