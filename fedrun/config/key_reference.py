@@ -23,7 +23,6 @@ from fedrun.config.options import (
     files_in,
     first_sentence,
     groups,
-    listed,
     listed_file,
     package_of,
 )
@@ -84,9 +83,13 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
 
 def _options(group: str, choice: str, folders: Sequence[Path]) -> str:
     """The options of a group with the first comment of their files, below what chooses one."""
-    files, listing, comments = files_in(group, folders), listed_file(group), listed(group)
+    files, listing = files_in(group, folders), listed_file(group)
+    listed = _comments(listing.read_text(encoding="utf-8")) if listing in files.values() else ()
+    comments = {keys[0]: comment for keys, comment in listed if len(keys) == 1}
     width = max(map(len, files), default=0)
-    heads = {name: comments[name] if path == listing else _head(path) for name, path in sorted(files.items())}
+    heads = {
+        name: first_sentence(comments[name]) if path == listing else _head(path) for name, path in sorted(files.items())
+    }
     return "\n".join([f"{choice}=OPTION", *(f"  {name:<{width}}  {head}" for name, head in heads.items())])
 
 
@@ -179,7 +182,8 @@ def _head(path: Path) -> str:
     """The first sentence of a file's comment."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     described = dropwhile(lambda line: not line.startswith("#") or "@package" in line, lines)
-    return first_sentence(line[1:].strip() for line in takewhile(lambda line: line.startswith("#"), described))
+    comment = takewhile(lambda line: line.startswith("#"), described)
+    return first_sentence(" ".join(line[1:].strip() for line in comment))
 
 
 def _users(key: str, folders: Sequence[Path]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
@@ -41,32 +41,17 @@ def listed_file(group: str) -> Path:
     return conf_dir() / f"{group}.yaml"
 
 
-def listed(group: str) -> dict[str, str]:
-    """The options of a group that :func:`listed_file` lists, each with the first sentence of the comment above it."""
+def listed(group: str) -> list[str]:
+    """The options of a group that :func:`listed_file` lists."""
     file = listed_file(group)
     if group in ("", "config") or "/" in group or not file.is_file():
-        return {}
-    return dict(_comments(file, file.stat().st_mtime_ns))
+        return []
+    return list(_contents(file, file.stat().st_mtime_ns))
 
 
-def first_sentence(comment: Iterable[str]) -> str:
-    """The first sentence of a comment's lines."""
-    return re.split(r"(?<=\.) (?=[A-Z])", " ".join(comment))[0]
-
-
-@cache
-def _comments(file: Path, modified: int) -> Mapping[str, str]:
-    """The first sentence of the comment above each option in a file that was last changed at ``modified``."""
-    comments: dict[str, str] = {}
-    above: list[str] = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#"):
-            above.append(line[1:].strip())
-            continue
-        if line and not line[0].isspace():
-            comments[line.partition(":")[0]] = first_sentence(above)
-        above = []
-    return comments
+def first_sentence(comment: str) -> str:
+    """The first sentence of a comment."""
+    return re.split(r"(?<=\.) (?=[A-Z])", comment)[0]
 
 
 def readable(file: Path) -> Any:

@@ -130,7 +130,7 @@ def remarks(table: str, text: str) -> str:
     if any("so no differences" in line for line in lines):
         known.append("Other data or another model than the paper's.")
     if note := load(table).notes.get(DIFFERS):
-        known.append(first_sentence([note]))
+        known.append(first_sentence(note))
     return " ".join(known)
 
 
