@@ -92,8 +92,8 @@ def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
 
 def _loss_after_steps(context: ExecutionContext, job: CohortJob, client: int) -> float:
     """F_k after the client has adapted the broadcast model by some steps of SGD."""
-    seed, steps = address(context.seed, "tuning"), context.client.steps_before_loss
-    train_client(context, SGD(), context.local, steps, client, job.round, seed, job.received[MODEL], {})
+    adapting = replace(context, client=SGD(), seed=address(context.seed, "tuning"))
+    train_client(adapting, context.client.steps_before_loss, client, job.round, job.received[MODEL], {})
     return context.results(context.network.vector, client).mean_loss
 
 

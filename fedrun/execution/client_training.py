@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 
 from fedrun.execution.context import ExecutionContext
-from fedrun.strategies.client import ClientStrategy
-from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import address, generator, seed_device
 from fedrun.training.noised_steps import train_noised
@@ -16,12 +14,9 @@ from fedrun.training.train import train
 
 def train_client(
     context: ExecutionContext,
-    strategy: ClientStrategy,
-    local: LocalTraining,
     batch_count: int,
     client: int,
     round: int,
-    seed: int,
     start: torch.Tensor,
     constants: Vectors,
     optimizer: torch.Tensor | None = None,
@@ -29,18 +24,16 @@ def train_client(
     """Train one client; the network then holds its model.
 
     Args:
-        context: the network, the samples and the clients.
-        strategy: the client strategy, whose hooks change plain SGD.
-        local: hyper-parameters.
+        context: the network, the samples, and how clients train; its seed is that of the random choices.
         batch_count: number of batches.
         client: its number.
         round: t, for the learning rate and the random choices.
-        seed: seed of the random choices.
         start: the model ``[P]`` to start from.
         constants: the result of :meth:`ClientStrategy.constants`.
         optimizer: its state to begin with, updated in place; None: a new state.
     """
-    network, samples = context.network, context.samples
+    network, samples, seed = context.network, context.samples, context.seed
+    strategy, local = context.client, context.local
     network.load(start)
     seed_device(address(seed, "forward", round, client), network.vector.device)
     order = generator(seed, "batches", round, client)

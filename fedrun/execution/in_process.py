@@ -38,18 +38,7 @@ class InProcess(Executor):
         constants = context.client.constants(received, state, info)
         start = self.start(received, state, constants, info)
         optimizer = state[OPTIMIZER].clone() if OPTIMIZER in state else None
-        trained = train_client(
-            context,
-            context.client,
-            context.local,
-            self.batch_count(steps),
-            client,
-            job.round,
-            context.seed,
-            start,
-            constants,
-            optimizer,
-        )
+        trained = train_client(context, self.batch_count(steps), client, job.round, start, constants, optimizer)
         if measure is not None:
             trained = replace(trained, measured=measure.processed)
         info = replace(info, start=start)
