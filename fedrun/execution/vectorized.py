@@ -20,7 +20,7 @@ from fedrun.execution.side_by_side import client_views, unbatched
 from fedrun.execution.stacked import Drop, Passed, StackedPerceptron
 from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.models.precision import computing
-from fedrun.strategies.client import Outputs, overrides, shuffles
+from fedrun.strategies.client import Outputs, compares_embeddings, overrides, shuffles
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
 from fedrun.strategies.contract import check_losses, check_vector, checked_linear_correction
@@ -55,7 +55,7 @@ class Vectorized(Executor):
     @classmethod
     def unsupported(cls, context: ExecutionContext) -> str | None:
         strategy = context.client
-        if strategy.reference_models or not strategy.wants.isdisjoint(("embeddings", "earlier_embeddings")):
+        if compares_embeddings(strategy):
             return f"{chosen('strategy/client', strategy)}, which uses embeddings or reference models"
         if not strategy.wants.isdisjoint(("batch_gradient", "training_embeddings")):
             return f"{chosen('strategy/client', strategy)}, which measures one client at a time"

@@ -15,14 +15,11 @@ from fedrun.experiment.evaluation import Evaluation
 from fedrun.experiment.participation.base import Participation
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy, is_personal, overrides
+from fedrun.strategies.client import EMBEDDINGS, ClientStrategy, compares_embeddings, is_personal, overrides
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 from fedrun.uploads.attacks.base import Attack
-
-EMBEDDINGS = frozenset({"embeddings", "earlier_embeddings"})
-"""What client strategies want whose loss compares the head's inputs."""
 
 
 def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> None:
@@ -215,10 +212,7 @@ def check_task(
             f"{needing[0]} needs one class per sample, and the dataset's task is {task.name}; allowed: with a "
             "classification"
         )
-    embeds = strategy.client.reference_models or not strategy.client.wants.isdisjoint(
-        ("embeddings", "earlier_embeddings")
-    )
-    if embeds and task.per_symbol:
+    if compares_embeddings(strategy.client) and task.per_symbol:
         raise InputError(
             f"{strategy.named_client} compares one embedding per sample, and the dataset's "
             f"task, {task.name}, has one per symbol; choose another client strategy, such as sgd"

@@ -52,6 +52,8 @@ Measurement = Literal[
 seven) or of :class:`Outputs` (the last two) that has this name.
 """
 
+EMBEDDINGS = frozenset({"embeddings", "earlier_embeddings"})
+"""What client strategies want whose loss compares the head's inputs."""
 
 EvaluatedModel = Literal["global", "own", "tuned"]
 """Which model a client is evaluated by: the global one, its own, or the global one after its own tuning."""
@@ -328,6 +330,11 @@ def is_personal(strategy: ClientStrategy) -> bool:
 def trains_global_model(strategy: ClientStrategy) -> bool:
     """Whether the server's model is trained: clients have no models of their own, or send their models all the same."""
     return not is_personal(strategy) or MODEL in strategy.sends
+
+
+def compares_embeddings(strategy: ClientStrategy) -> bool:
+    """Whether the loss compares embeddings, or outputs with those of reference models."""
+    return bool(strategy.reference_models) or not EMBEDDINGS.isdisjoint(strategy.wants)
 
 
 def shuffles(strategy: ClientStrategy) -> bool:
