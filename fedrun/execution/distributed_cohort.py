@@ -239,19 +239,3 @@ def _same_shape(vector: torch.Tensor | None, shape: torch.Size) -> bool:
 def _average(parts: Sequence[tuple[float, float]], total: float) -> float:
     """The mean of means over samples with these weights."""
     return math.fsum(mean * count for mean, count in parts if count) / total if total else float("nan")
-
-
-def empty_update() -> CohortUpdate:
-    """The update of no clients."""
-    empty, nan = torch.zeros(0, dtype=torch.int64), float("nan")
-    return CohortUpdate(
-        clients=empty,
-        samples=empty,
-        steps=empty,
-        mean={},
-        weights=torch.zeros(0, dtype=torch.float64),
-        rows=None,
-        excluded=(),
-        loss=nan,
-        score=nan,
-    )

@@ -11,7 +11,7 @@ import torch
 
 from fedrun.execution.aggregator import Aggregator
 from fedrun.execution.context import ClientResult, CohortJob, Progress
-from fedrun.execution.distributed_cohort import DistributedCohort, empty_update
+from fedrun.execution.distributed_cohort import DistributedCohort
 from fedrun.execution.executor import Executor
 from fedrun.experiment.aggregation.asynchronous import Asynchronous
 from fedrun.experiment.state import State
@@ -126,7 +126,7 @@ class RoundRunner:
         members = {model: cohort[weights[:, model] > 0] for model in weights.any(0).nonzero().flatten().tolist()}
         updates, client_states = self._fold(models, local_jobs, cohort, weights, members, results)
         combined = self.cohort.combine(
-            [updates.get(model) or empty_update() for model in members],
+            [updates.get(model) or CohortUpdate.empty() for model in members],
             list(members.values()),
             [self.phase.server.broadcast(models[model]) for model in members],
         )

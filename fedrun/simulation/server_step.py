@@ -7,7 +7,6 @@ from dataclasses import replace
 import torch
 
 from fedrun.execution.context import ExecutionContext
-from fedrun.execution.distributed_cohort import empty_update
 from fedrun.experiment.state import State
 from fedrun.simulation.round_runner import RoundResult
 from fedrun.strategies.contract import check_aggregated
@@ -22,7 +21,7 @@ from fedrun.uploads.attacks.colluding import Colluding
 
 def empty_round(phase: Phase, state: State) -> RoundResult:
     """The work of an empty cohort."""
-    update = empty_update()
+    update = CohortUpdate.empty()
     nothing = RoundResult(state.models, (), (update,), state.client_states, state.membership, update.processed)
     return without_displacement(phase, nothing)
 

@@ -109,6 +109,22 @@ class CohortUpdate(Senders):
     squared_norms: torch.Tensor | None = None
     represented: float | None = None
 
+    @classmethod
+    def empty(cls) -> CohortUpdate:
+        """The update of no clients."""
+        none, nan = torch.zeros(0, dtype=torch.int64), float("nan")
+        return cls(
+            clients=none,
+            samples=none,
+            steps=none,
+            mean={},
+            weights=none.double(),
+            rows=None,
+            excluded=(),
+            loss=nan,
+            score=nan,
+        )
+
     @property
     def total_weight(self) -> float:
         """The sum of the weights, in whatever order clients arrived."""

@@ -12,7 +12,6 @@ from torch import nn
 from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.config.config_class import config_class
-from fedrun.execution.distributed_cohort import empty_update
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.participation.base import select
 from fedrun.simulation.round_runner import RoundResult
@@ -86,7 +85,7 @@ def test_ifca(make_experiment, network):
 
 def test_loss_and_score_are_means_over_the_accepted_clients():
     def update(loss, accepted):
-        return replace(empty_update(), clients=torch.ones(1), loss=loss, score=loss / 4, sample_weight=accepted)
+        return replace(CohortUpdate.empty(), clients=torch.ones(1), loss=loss, score=loss / 4, sample_weight=accepted)
 
     # The second model's clients processed 90 samples, of which 30 belong to the clients that were accepted.
     processed = torch.tensor([[0, 10, 0], [1, 90, 0]])
