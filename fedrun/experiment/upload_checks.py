@@ -150,21 +150,18 @@ def _check_compression(compression: Compression, strategy: Strategy, attack: Att
             f"compression.down={compression.down} with {chosen('strategy/clustering', strategy.clusters())}, whose "
             "clients compare or mix several models, of which only one is rounded; allowed: none"
         )
-    if isinstance(compression, Compressor) and compression.memory == "client" and compression.is_unbiased:
-        raise InputError(
-            f"compression.memory=client with {chosen('compression', compression)}, which is unbiased: its errors can "
-            "be longer than the uploads, and would grow from round to round; allowed: none, or a biased compressor, "
-            "such as topk, or randk with compression.scaled=false"
-        )
-    if (
-        isinstance(compression, Compressor)
-        and compression.memory == "client"
-        and isinstance(aggregating(strategy.server), FLoRA)
-    ):
-        raise InputError(
-            f"compression.memory=client with {strategy.named_server}, whose A begins anew in every round: the error is "
-            "of the products with the A before; allowed: compression.memory=none"
-        )
+    if isinstance(compression, Compressor) and compression.memory == "client":
+        if compression.is_unbiased:
+            raise InputError(
+                f"compression.memory=client with {chosen('compression', compression)}, which is unbiased: its errors "
+                "can be longer than the uploads, and would grow from round to round; allowed: none, or a biased "
+                "compressor, such as topk, or randk with compression.scaled=false"
+            )
+        if isinstance(aggregating(strategy.server), FLoRA):
+            raise InputError(
+                f"compression.memory=client with {strategy.named_server}, whose A begins anew in every round: the "
+                "error is of the products with the A before; allowed: compression.memory=none"
+            )
     if isinstance(compression, Sign) and compression.votes:
         _check_vote(compression, strategy, attack)
 
