@@ -24,7 +24,7 @@ from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
-from fedrun.models.inference import ensemble, evaluate, per_holder, total_weights
+from fedrun.models.inference import ensemble, evaluate, per_client, total_weights
 from fedrun.strategies.client import is_personal, state_names, trains_global_model
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
@@ -148,7 +148,7 @@ class Evaluator:
     def on_training(self, state: State) -> tuple[torch.Tensor, torch.Tensor]:
         """F_k(w), the loss of each client on its training samples, and its score there, float64 ``[N]`` each."""
         train = self._phase.federation.train
-        return per_holder(self._results_of(SEEN, state, train), train)
+        return per_client(self._results_of(SEEN, state, train), train)
 
     def training_losses(self, state: State, clients: torch.Tensor) -> torch.Tensor:
         """F_k(w) of some clients (int64 ``[c]``), float64 ``[c]``, by the model that each uses, also if it has no test
@@ -157,13 +157,13 @@ class Evaluator:
         train, chosen = self._phase.federation.train, clients.tolist()
         if len(state.models) == 1 and not is_personal(self._phase.client):
             if len(chosen) == len(train):
-                return per_holder(self.results(state, train.samples), train)[0][clients]
+                return per_client(self.results(state, train.samples), train)[0][clients]
             some = ClientIndices.of([train[client].numpy() for client in chosen])
-            return per_holder(self._evaluate_on_all_ranks([state.server.model], some.samples), some)[0]
+            return per_client(self._evaluate_on_all_ranks([state.server.model], some.samples), some)[0]
 
         def loss(client: int, models: list[torch.Tensor]) -> float:
             own = ClientIndices.of([train[client].numpy()])
-            return float(per_holder(self._evaluate(models, own.samples), own)[0])
+            return float(per_client(self._evaluate(models, own.samples), own)[0])
 
         losses = self._by_client(state, loss, frozenset(chosen))
         return torch.tensor([losses[client] for client in chosen], dtype=torch.float64)
@@ -279,8 +279,8 @@ class Evaluator:
         return known[group.name]
 
     def _compute_by_kind(self, state: State, group: ClientGroup) -> dict[str, OwnResults]:
-        results, evaluation = {"": self._own_results(state, group)}, self._experiment.evaluation
-        client, local = self._phase.client, self._phase.local
+        evaluation, client, local = self._experiment.evaluation, self._phase.client, self._phase.local
+        results = {"": self._on_own_samples(group, partial(self._results_of, group.name, state))}
         if is_personal(client) and trains_global_model(client) and group.name == SEEN and group.test is not None:
             results["global_"] = self._on_own_samples(group, lambda clients: self.results(state, clients.samples))
         if (tuning := evaluation.tuning(local, local.rate(max(state.round - 1, 0)))) is not None:
@@ -297,18 +297,14 @@ class Evaluator:
             )
         return results
 
-    def _own_results(self, state: State, group: ClientGroup) -> OwnResults:
-        """The results of the model that each client of a population uses."""
-        return self._on_own_samples(group, partial(self._results_of, group.name, state))
-
     def _on_own_samples(self, group: ClientGroup, evaluate: Callable[[ClientIndices], SampleResults]) -> OwnResults:
         """A population's results on the clients' test samples, and on the training samples if their losses are
         compared.
         """
         unknown = torch.full((len(group.train),), float("nan"), dtype=torch.float64)
-        test_loss, score = (unknown, unknown) if group.test is None else per_holder(evaluate(group.test), group.test)
+        test_loss, score = (unknown, unknown) if group.test is None else per_client(evaluate(group.test), group.test)
         compared = self._experiment.appeal.known and self._convention == "train"
-        train_loss = per_holder(evaluate(group.train), group.train)[0] if compared else unknown
+        train_loss = per_client(evaluate(group.train), group.train)[0] if compared else unknown
         return OwnResults(train_loss, test_loss, score)
 
     def _results_of(self, population: str, state: State, clients: ClientIndices) -> SampleResults:
@@ -346,9 +342,9 @@ class Evaluator:
         """
         ranks = self._ranks
         held = [client for client, vectors in state.client_states.held.items() if not names.isdisjoint(vectors)]
-        holder = {client: rank for rank, clients in enumerate(ranks.all_gather(held)) for client in clients}
+        client_to_rank = {client: rank for rank, clients in enumerate(ranks.all_gather(held)) for client in clients}
         everyone = range(len(self._phase.federation.train))
-        return [client for client in everyone if holder.get(client, client % ranks.count) == ranks.number]
+        return [client for client in everyone if client_to_rank.get(client, client % ranks.count) == ranks.number]
 
     @cached_property
     def _executor(self) -> InProcess:

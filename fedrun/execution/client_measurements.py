@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fedrun.data.federation import ClientIndices
 from fedrun.execution.client_training import train_client
 from fedrun.execution.context import CohortJob, ExecutionContext
-from fedrun.models.inference import FORWARD_BATCH, evaluate, labelled_embeddings, per_holder
+from fedrun.models.inference import FORWARD_BATCH, evaluate, labelled_embeddings, per_client
 from fedrun.models.precision import computing
 from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
 from fedrun.strategies.sgd import SGD
@@ -82,7 +82,7 @@ def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
         context.network.load(job.received[MODEL])
         parts = [context.clients[client] for client in job.cohort.tolist()]
         indices = ClientIndices(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
-        losses, _ = per_holder(evaluate(context.network, context.samples, indices.samples, FORWARD_BATCH), indices)
+        losses, _ = per_client(evaluate(context.network, context.samples, indices.samples, FORWARD_BATCH), indices)
     if context.attack is not None and job.sends_models:
         for position, client in enumerate(job.cohort.tolist()):
             if client in context.attackers:

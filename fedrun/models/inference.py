@@ -110,27 +110,29 @@ def _results(
     return SampleResults(losses, predictions, targets, samples.task)
 
 
-def per_holder(results: SampleResults, clients: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean loss and score of each holder, float64 ``[holders]``, NaN for one whose samples have no weight.
+def per_client(results: SampleResults, clients: ClientIndices) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean loss and score of each client, float64 ``[N]``, NaN for one whose samples have no weight.
 
-    ``results`` must be those of ``clients.samples``, in that order.
+    Args:
+        results: those of ``clients.samples``, in that order.
+        clients: the clients' samples.
     """
-    holder = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
+    client = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
     zeros = torch.zeros(len(clients), dtype=torch.float64)
     weights = results.weights
-    totals = zeros.index_add(0, holder, weights)
-    losses = zeros.index_add(0, holder, results.losses.double() * weights)
-    scores = zeros.index_add(0, holder, results.scores * weights)
+    totals = zeros.index_add(0, client, weights)
+    losses = zeros.index_add(0, client, results.losses.double() * weights)
+    scores = zeros.index_add(0, client, results.scores * weights)
     return losses / totals, scores / totals
 
 
 def total_weights(samples: Samples, clients: ClientIndices) -> torch.Tensor:
-    """The sum of the weights of each holder's samples (:meth:`fedrun.data.tasks.base.Task.weights`), float64
-    ``[holders]``: their number, or of texts the number of their predicted symbols.
+    """The sum of the weights of each client's samples (:meth:`fedrun.data.tasks.base.Task.weights`), float64 ``[N]``:
+    their number, or of texts the number of their predicted symbols.
     """
     indices = clients.samples.to(samples.targets.device)
     weights = samples.task.weights(samples.targets.index_select(0, indices))
     if weights is None:
         return clients.sizes.double()
-    holder = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
-    return torch.zeros(len(clients), dtype=torch.float64).index_add(0, holder, weights.cpu().double())
+    client = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
+    return torch.zeros(len(clients), dtype=torch.float64).index_add(0, client, weights.cpu().double())

@@ -16,7 +16,7 @@ from fedrun.data.tasks.base import Task
 from fedrun.evaluation.client_groups import SEEN, UNSEEN
 from fedrun.evaluation.client_results import ClientResults
 from fedrun.experiment.state import State
-from fedrun.models.inference import per_holder
+from fedrun.models.inference import per_client
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import is_personal
 from fedrun.system.atomic_file import atomic_write
@@ -91,7 +91,7 @@ def _client_rows(
         rows += _rows(unseen.train, of_unseen.pop("", None), False, unseen.flipped, task, "test", of_unseen)
     pooled = None
     if not is_personal(phase.client):  # otherwise there is no common model
-        pooled = _losses(*per_holder(evaluator.results(state, test.samples), test), task)
+        pooled = _losses(*per_client(evaluator.results(state, test.samples), test), task)
     return rows + _rows(test, pooled, False, None, task, "test")
 
 

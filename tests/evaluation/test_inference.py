@@ -13,7 +13,7 @@ from fedrun.data.samples import Samples
 from fedrun.data.tasks.base import SampleResults
 from fedrun.data.tasks.symbols import IGNORED, TokenClassification
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.models.inference import ensemble, evaluate, per_holder, total_weights
+from fedrun.models.inference import ensemble, evaluate, per_client, total_weights
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("bfloat16", 0.02)])
@@ -60,6 +60,6 @@ def test_clients_weigh_as_much_as_their_predicted_symbols():
     assert total_weights(texts, clients).tolist() == [4, 0]
     assert total_weights(images, clients).tolist() == [2, 1]
     predictions = torch.tensor([[0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
-    found = per_holder(SampleResults(torch.tensor([2.0, 6.0, 0.0]), predictions, targets, texts.task), clients)
+    found = per_client(SampleResults(torch.tensor([2.0, 6.0, 0.0]), predictions, targets, texts.task), clients)
     assert [values[0].item() for values in found] == pytest.approx([3, 0.5])
     assert all(values[1].isnan() for values in found)

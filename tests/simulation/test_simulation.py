@@ -16,7 +16,7 @@ from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.experiment.participation.base import select
 from fedrun.experiment.state import State, Totals
 from fedrun.experiment.strategy import Strategy
-from fedrun.models.inference import evaluate, per_holder
+from fedrun.models.inference import evaluate, per_client
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import CohortUpdate, Round, ServerState
@@ -262,11 +262,11 @@ def test_evaluation_does_not_depend_on_its_batches_and_moves_nothing(make_experi
     assert torch.equal(simulation.network.vector, state.server.model)
 
 
-def test_results_per_holder(make_experiment):
+def test_results_per_client(make_experiment):
     simulation = Simulation(make_experiment(network=logistic))
     clients = ClientIndices(torch.tensor([5, 6, 7, 50, 8]), torch.tensor([0, 3, 3, 5]))  # the second holds nothing
     results = simulation.evaluator(simulation.initial()).results(simulation.initial(), clients.samples)
-    losses, accuracies = per_holder(results, clients)
+    losses, accuracies = per_client(results, clients)
     assert losses[0].item() == pytest.approx(results.losses[:3].mean().item())
     assert losses[2].item() == pytest.approx(results.losses[3:].mean().item())
     hits = (results.predictions == results.targets).double()
