@@ -48,7 +48,6 @@ from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.contract import check_start
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import LAST_MEAN, ServerState
-from fedrun.uploads.privacy.calibration import Calibration
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +95,6 @@ class Simulation:
         self.federation = prepare_federation(experiment) if federation is None else federation
         self.devices = experiment.clock.devices(len(self.federation.train), experiment.seed)
         self._cache = cache
-        self._calibration = Calibration(None if cache is None else cache / "noise")
         phase = first_phase(experiment, self.federation, self.device)
         active = self._activated(phase)
         if self.device.type == "cpu":
@@ -142,7 +140,8 @@ class Simulation:
         experiment, attackers = self.experiment, phase.federation.attackers
         if experiment.hardware.cuda_graphs and phase.samples.device.type == "cuda":
             phase.network.cuda_graphs = CudaGraphs(phase.samples.device)
-        pipeline, mechanism = upload_pipeline(experiment, phase, self._calibration)
+        noise_folder = None if self._cache is None else self._cache / "noise"
+        pipeline, mechanism = upload_pipeline(experiment, phase, noise_folder)
         context = ExecutionContext(
             network=phase.network,
             samples=phase.samples,

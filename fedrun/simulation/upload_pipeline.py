@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import torch
 
@@ -15,7 +16,6 @@ from fedrun.system.errors import InputError
 from fedrun.training.noised_steps import without_sample_gradients
 from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.base import Cohorts, Mechanism
-from fedrun.uploads.privacy.calibration import Calibration
 from fedrun.uploads.privacy.local import Local
 from fedrun.uploads.privacy.sample_level import SampleLevel
 from fedrun.uploads.privacy.user_level import UserLevel
@@ -24,13 +24,15 @@ from fedrun.uploads.secure_sum import FixedPoint
 log = logging.getLogger(__name__)
 
 
-def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibration) -> tuple[UploadPipeline, Mechanism]:
+def upload_pipeline(
+    experiment: Experiment, phase: Phase, noise_folder: Path | None
+) -> tuple[UploadPipeline, Mechanism]:
     """The transforms of a phase's uploads, and the mechanism of privacy among them.
 
     Args:
         experiment: experiment of the run.
         phase: phase of the rounds.
-        calibration: finds the noise of the mechanism.
+        noise_folder: has calibrated noise multipliers; None: they are not stored.
 
     Raises:
         InputError: the run's clients or its model do not fit them.
@@ -38,7 +40,7 @@ def upload_pipeline(experiment: Experiment, phase: Phase, calibration: Calibrati
     layout, sizes, privacy = phase.network.layout, phase.federation.train.sizes, experiment.privacy
     secure_sum = experiment.secure_sum
     lengthening = secure_sum.lengthening(layout.trainable * len(phase.client.sends))
-    mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end, phase.local, lengthening, calibration))
+    mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end, phase.local, lengthening, noise_folder))
     compressed = (experiment.compression, mechanism)
     transforms = (*(compressed[::-1] if mechanism.precedes_compression else compressed), secure_sum)
     pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))

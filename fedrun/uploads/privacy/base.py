@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.uploads.privacy.accountant import Sampling
-from fedrun.uploads.privacy.calibration import Calibration
 from fedrun.uploads.transform import UploadTransform
 
 CountParticipations = Callable[[], "torch.Tensor"]
@@ -42,7 +42,7 @@ class Cohorts:
         rounds: T.
         local: the settings of local training.
         lengthening: the largest growth of an upload's norm after clipping.
-        calibration: finds the noise for a target ε.
+        noise_folder: has the noise multipliers that earlier runs have calibrated; None: they are not stored.
     """
 
     samples: torch.Tensor
@@ -50,7 +50,7 @@ class Cohorts:
     rounds: int
     local: LocalTraining
     lengthening: float = 0.0
-    calibration: Calibration = field(default_factory=Calibration)
+    noise_folder: Path | None = None
 
     @property
     def clients(self) -> int:

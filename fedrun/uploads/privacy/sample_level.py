@@ -14,6 +14,7 @@ from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
 from fedrun.uploads.privacy.accountant import AccountantName, Release, installed, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism, NoisedSteps
+from fedrun.uploads.privacy.calibration import with_noise
 from fedrun.uploads.privacy.target import DifferentialPrivacy
 
 
@@ -57,7 +58,8 @@ class SampleLevel(DifferentialPrivacy):
         steps = self.steps(cohorts.local)
         release = Release(1, self.sample_share, self.noise_multiplier or 0.0, "poisson")
         if self.epsilon is not None:
-            release = cohorts.calibration.release(release, cohorts.rounds * steps, self.epsilon, delta, self.accountant)
+            rounds = cohorts.rounds * steps
+            release = with_noise(release, rounds, self.epsilon, delta, self.accountant, cohorts.noise_folder)
         else:
             warn_if_missing()
         return SampleNoise(self, release, steps, delta)

@@ -21,6 +21,7 @@ from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling, installed, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism
+from fedrun.uploads.privacy.calibration import with_noise
 from fedrun.uploads.privacy.clipping import LOUDEST, clip_factor, joint_norm, layer_bounds
 from fedrun.uploads.privacy.target import DifferentialPrivacy
 from fedrun.uploads.transform import Combined, Sender, Sent, Shape
@@ -96,7 +97,7 @@ class UserLevel(DifferentialPrivacy):
             scaled = replace(ours, clients=self.population, cohort=self.noise_cohort)
         wanted = scaled or ours
         if self.epsilon is not None:
-            wanted = cohorts.calibration.release(wanted, cohorts.rounds, self.epsilon, delta, self.accountant)
+            wanted = with_noise(wanted, cohorts.rounds, self.epsilon, delta, self.accountant, cohorts.noise_folder)
         else:
             warn_if_missing()
         if self.denominator == "cohort" and self.sampling == "poisson":

@@ -9,7 +9,7 @@ import pytest
 from fedrun.simulation.simulation import Simulation
 from fedrun.uploads.privacy import calibration
 from fedrun.uploads.privacy.accountant import Release
-from fedrun.uploads.privacy.calibration import Calibration
+from fedrun.uploads.privacy.calibration import with_noise
 
 from ...helpers.small_networks import mlp
 from ...helpers.upload_rounds import private
@@ -40,7 +40,7 @@ def test_another_target_is_calibrated_anew(tmp_path, easier):
     """Each of these targets is reached with less noise; so is that of poisson cohorts, instead of fixed ones."""
     target = {"rounds": 50, "epsilon": 2.0, "delta": 1e-5, "accountant": "rdp"}
     fixed, first, other = (
-        Calibration(tmp_path).release(release, **each).noise_multiplier
+        with_noise(release, **each, folder=tmp_path).noise_multiplier
         for release, each in ((FIXED, target), (RELEASE, target), (RELEASE, target | easier))
     )
     assert fixed > first > other and len(list(tmp_path.iterdir())) == 3
@@ -48,27 +48,27 @@ def test_another_target_is_calibrated_anew(tmp_path, easier):
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"noise_multiplier": 1.0}'])
 def test_a_damaged_file_is_calibrated_again(tmp_path, caplog, content):
-    first = Calibration(tmp_path).release(RELEASE, 50, 8.0, 1e-5, "rdp")
+    first = with_noise(RELEASE, 50, 8.0, 1e-5, "rdp", tmp_path)
     (path,) = tmp_path.iterdir()
     good = path.read_text()
     path.write_text(content)
-    assert Calibration(tmp_path).release(RELEASE, 50, 8.0, 1e-5, "rdp") == first
+    assert with_noise(RELEASE, 50, 8.0, 1e-5, "rdp", tmp_path) == first
     assert f"{path}: cannot be used" in caplog.text and path.read_text() == good
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path, caplog):
     (tmp_path / "noise").write_text("a file")
-    found = Calibration(tmp_path / "noise").release(RELEASE, 50, 8.0, 1e-5, "rdp")
-    assert found == Calibration().release(RELEASE, 50, 8.0, 1e-5, "rdp")
+    found = with_noise(RELEASE, 50, 8.0, 1e-5, "rdp", tmp_path / "noise")
+    assert found == with_noise(RELEASE, 50, 8.0, 1e-5, "rdp")
     assert "cannot be written" in caplog.text
 
 
 def test_a_target_that_the_least_noise_reaches_is_reported(tmp_path, caplog):
     """Also where the noise is read from a file. ε = 8 needs more."""
     for _ in range(2):
-        found = Calibration(tmp_path).release(RELEASE, 50, 1e9, 1e-5, "pld")
+        found = with_noise(RELEASE, 50, 1e9, 1e-5, "pld", tmp_path)
         assert found.noise_multiplier == 0.05
         assert "privacy.epsilon=1e+09: the least noise multiplier that is searched, 0.05, already" in caplog.text
         caplog.clear()
-    Calibration(tmp_path).release(RELEASE, 50, 8.0, 1e-5, "pld")
+    with_noise(RELEASE, 50, 8.0, 1e-5, "pld", tmp_path)
     assert "the least noise multiplier" not in caplog.text
