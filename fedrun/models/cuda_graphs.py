@@ -29,15 +29,15 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 UNRECORDED = 2
-"""A function's first calls with arguments of the same shapes, which are not recorded: they load kernels and reserve
+"""The number of first calls with arguments of the same shapes that are not recorded. They load kernels and reserve
 memory, which a recording must not do, and show whether the function can be recorded.
 """
 
 SHAPES = 64
-"""Shapes of arguments for which one function is recorded; those that were not used for the longest time make room."""
+"""The most shapes of arguments for which a function is recorded; the least recently used ones are dropped."""
 
-KEPT = 8
-"""Recorded objects of a network: the steps of one or two client strategies, and evaluations of some datasets."""
+CACHED = 8
+"""The most objects that are cached: the steps of one or two client strategies, and evaluations of some datasets."""
 
 WAITS = "called a synchronizing CUDA operation"
 """PyTorch's warning of an operation that waits for the GPU."""
@@ -57,25 +57,25 @@ class CudaGraphs:
         self._device = device
         self._newest: torch.cuda.CUDAGraph | None = None  # the memory of all graphs exists as long as one of them
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._kept: OrderedDict[Hashable, tuple[Hashable, Any]] = OrderedDict()
+        self._cached: OrderedDict[Hashable, tuple[Hashable, Any]] = OrderedDict()
         self._warned: dict[Any, Any] = {}  # so that a warning of every step is shown once
 
-    def kept(self, key: Hashable, build: Callable[[], T], version: Hashable = None) -> T:
-        """An object that is built once for a key, such as one with recorded functions.
+    def cached(self, key: Hashable, build: Callable[[], T], version: Hashable = None) -> T:
+        """The object of a key, such as one with recorded functions; it is built unless it is cached.
 
         Args:
-            key: identifies the object. The :data:`KEPT` most recently used ones are kept.
-            build: makes it.
+            key: identifies the object. The :data:`CACHED` most recently used ones are cached.
+            build: builds it.
             version: version of the object; another version replaces it.
         """
-        kept = self._kept.pop(key, None)
-        if kept is None or kept[0] != version:
-            kept = None  # its memory is free before its successor needs some
-            kept = version, build()
-        self._kept[key] = kept  # as the newest
-        if len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
-        found: T = kept[1]
+        cached = self._cached.pop(key, None)
+        if cached is None or cached[0] != version:
+            cached = None  # its memory is free before its successor needs some
+            cached = version, build()
+        self._cached[key] = cached  # as the newest
+        if len(self._cached) > CACHED:
+            self._cached.popitem(last=False)
+        found: T = cached[1]
         return found
 
     def watched(self, function: Callable[[], T]) -> tuple[T, str | None]:

@@ -39,7 +39,7 @@ def evaluate(
     def recorded() -> tuple[RecordedFunction[OfBatch], Samples]:
         return RecordedFunction(graphs, of_batch, "a forward pass"), samples  # as long as it is kept, so is its id
 
-    function, _ = graphs.kept(("evaluate", id(samples), precision), recorded)
+    function, _ = graphs.cached(("evaluate", id(samples), precision), recorded)
     with torch.no_grad():
         return _results(lambda batch: [part.clone() for part in function(batch)], samples, indices, batch_size)
 

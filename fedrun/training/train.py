@@ -93,7 +93,7 @@ def _steps(
 
     shapes = tuple((name, vector.shape) for name, vector in constants.items())
     key = "steps", strategy, replace(local, epochs=None, steps=1), shapes
-    return graphs.kept(key, recorded, version=rate).of(constants, state)
+    return graphs.cached(key, recorded, version=rate).of(constants, state)
 
 
 def full_gradient(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int) -> torch.Tensor:

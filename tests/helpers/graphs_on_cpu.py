@@ -18,7 +18,7 @@ class GraphsOnCpu(CudaGraphs):
     """
 
     def __init__(self, reason: str | None = None) -> None:
-        self._kept = OrderedDict()
+        self._cached = OrderedDict()
         self.reason = reason
         self.captures = 0
 

@@ -55,20 +55,20 @@ def test_a_function_that_cannot_be_recorded_runs_as_it_is(caplog):
 
 
 def test_the_most_recently_used_objects_are_kept(graphs, monkeypatch):
-    monkeypatch.setattr(cuda_graphs, "KEPT", 2)
-    built = [graphs.kept(key, object) for key in "abab"]
+    monkeypatch.setattr(cuda_graphs, "CACHED", 2)
+    built = [graphs.cached(key, object) for key in "abab"]
     assert built[0] is built[2]
     assert built[1] is built[3]
-    graphs.kept("c", object)  # instead of a, the one not used for the longest time
-    assert graphs.kept("b", object) is built[1]
-    assert graphs.kept("a", object) is not built[0]
+    graphs.cached("c", object)  # instead of a, the one not used for the longest time
+    assert graphs.cached("b", object) is built[1]
+    assert graphs.cached("a", object) is not built[0]
 
 
 def test_another_version_replaces_an_object(graphs):
-    first = graphs.kept("steps", object, version=0.1)
-    assert graphs.kept("steps", object, version=0.1) is first
-    assert graphs.kept("steps", object, version=0.05) is not first
-    assert list(graphs._kept) == ["steps"]
+    first = graphs.cached("steps", object, version=0.1)
+    assert graphs.cached("steps", object, version=0.1) is first
+    assert graphs.cached("steps", object, version=0.05) is not first
+    assert list(graphs._cached) == ["steps"]
 
 
 @pytest.mark.parametrize("draw", [partial(torch.rand, 1), random.random, np.random.rand])

@@ -68,7 +68,7 @@ def test_recorded_steps_equal_others(case):
 def test_steps_that_change_from_batch_to_batch_are_not_recorded(strategy):
     graphs = GraphsOnCpu()
     simulated((f"strategy={strategy}", "hardware.executor=in_process"), graphs)
-    assert [key[0] for key in graphs._kept] == ["evaluate"]
+    assert [key[0] for key in graphs._cached] == ["evaluate"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def test_steps_of_a_strategy_without_a_hash_are_not_recorded(kind, recorded):
         simulation.network.cuda_graphs = graphs
         state, _ = simulation.advance(simulation.initial())
         models.append(state.server.model)
-        assert graphs is None or [key[0] for key in graphs._kept].count("steps") == recorded
+        assert graphs is None or [key[0] for key in graphs._cached].count("steps") == recorded
     torch.testing.assert_close(*models, rtol=1e-5, atol=1e-6)
 
 
@@ -101,14 +101,14 @@ def test_the_steps_of_a_former_rate_are_released_at_once():
     simulation = fedrun.Simulation(fedrun.build_experiment(fedrun.compose([*SETTING, *chosen]).config))
     graphs = simulation.network.cuda_graphs = GraphsOnCpu()
     state, _ = simulation.advance(simulation.initial())
-    (first,) = (weakref.ref(kept) for key, (_, kept) in graphs._kept.items() if key[0] == "steps")
+    (first,) = (weakref.ref(kept) for key, (_, kept) in graphs._cached.items() if key[0] == "steps")
     gc.disable()
     try:
         simulation.advance(state)
         assert first() is None
     finally:
         gc.enable()
-    assert [key[0] for key in graphs._kept].count("steps") == 1
+    assert [key[0] for key in graphs._cached].count("steps") == 1
 
 
 def test_clients_that_adapt_the_model_first_share_recorded_steps():
@@ -116,4 +116,4 @@ def test_clients_that_adapt_the_model_first_share_recorded_steps():
     chosen = ("strategy=maxfl", "strategy.client.tuning_steps=2", "appeal=warmup", "appeal.steps=3")
     graphs = GraphsOnCpu()
     simulated(("hardware.executor=in_process", *chosen), graphs)
-    assert [key[0] for key in graphs._kept].count("steps") == 2
+    assert [key[0] for key in graphs._cached].count("steps") == 2
