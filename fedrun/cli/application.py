@@ -66,7 +66,7 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def reject_repeated_folder(arguments: Sequence[str]) -> None:
-    """Reject a second folder of options, which would replace the first without a word.
+    """Reject a second folder of options, which would silently replace the first.
 
     Raises:
         InputError: there is one.

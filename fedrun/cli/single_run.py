@@ -70,7 +70,7 @@ def _run_part(experiment: Experiment, federation: Federation | None, ranks: Rank
             return 0
         log_to_screen(logging.INFO)
         if not experiment.overwrite and finished(experiment.folder):
-            # a tracker that was chosen since then would otherwise stay empty without a word
+            # a tracker that was chosen since then would otherwise silently stay empty
             trackers = "" if type(experiment.tracking) is Tracking else "; trackers receive nothing new"
             print(
                 f"{experiment.record.title}: finished earlier{trackers}; overwrite=true computes it again", flush=True

@@ -28,7 +28,7 @@ COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError, OSErro
 
 @contextmanager
 def composing(arguments: Sequence[str], config_dir: Path | None = None) -> Iterator[None]:
-    """Turn an error of the composition in the block into one line; all other errors are defects, and stay as they are.
+    """Turn errors of the composition in the block into one line. All other errors are defects, and are not changed.
 
     Args:
         arguments: arguments of the command line.
@@ -57,7 +57,7 @@ def message_for(error: Exception, arguments: Sequence[str], config_dir: Path | N
 
 
 def _message_for(error: Exception, arguments: Sequence[str], folder: Path | None) -> str:
-    """The same if no chosen file of further options has another form than an option."""
+    """As :func:`message_for`, once all chosen files of further options are known to have the form of options."""
     text = " ".join(str(error).split())
     if not text and isinstance(error.__cause__, Exception):  # Hydra wraps OmegaConf's errors in empty ones
         return _message_for(error.__cause__, arguments, folder)
@@ -118,8 +118,10 @@ def _unreadable_file(folder: Path) -> str | None:
 
 
 def _in_form(argument: str) -> str:
-    """``; did you mean strategy=fedavg?`` for ``strategy:fedavg`` and for ``fedavg``; the quoted form of a value that
-    has an equals sign; for another single word where the groups are shown; otherwise nothing.
+    """The end of the message about an argument that does not have the form KEY=VALUE; it may be empty.
+
+    ``strategy:fedavg`` and ``fedavg`` give ``; did you mean strategy=fedavg?``, a value with an equals sign its quoted
+    form, and any other single word the command that shows the groups.
     """
     if equals := re.fullmatch(r"(\w[\w./@]*)=([\w./-]+=[\w./=-]*)", argument):
         return f"""; did you mean '{equals[1]}="{equals[2]}"'?"""

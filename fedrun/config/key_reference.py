@@ -82,7 +82,7 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
 
 
 def _options(group: str, choice: str, folders: Sequence[Path]) -> str:
-    """The options of a group with the first comment of their files, below what chooses one."""
+    """How an option of a group is chosen, and the options, each with the first sentence of its comment."""
     files, listing = files_in(group, folders), listed_file(group)
     listed = _comments(listing.read_text(encoding="utf-8")) if listing in files.values() else ()
     comments = {keys[0]: comment for keys, comment in listed if len(keys) == 1}
@@ -105,7 +105,7 @@ def _found(key: str, folders: Sequence[Path]) -> tuple[list[KeyEntry], list[str]
 
 
 def unknown_key(key: str, folders: Sequence[Path]) -> str:
-    """What a message says about a key that no option has, with the likely one; empty if an option has it."""
+    """The part of a message about a key that no option has, with the likely key; empty if an option has the key."""
     if any(_found(key, folders)):
         return ""
     meant = did_you_mean(key, [*(entry.key for entry in key_entries(folders)[0]), *groups(folders)])

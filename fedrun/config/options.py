@@ -102,7 +102,7 @@ _config_dir: ContextVar[Path | None] = ContextVar("_config_dir", default=None)
 
 @contextmanager
 def with_config_dir(folder: Path | None) -> Iterator[None]:
-    """Let a folder of further options count in the block as that of the running command, for one without Hydra."""
+    """In the block, a folder of further options counts as the running command's: for commands without Hydra."""
     token = _config_dir.set(folder)
     try:
         yield

@@ -36,8 +36,9 @@ def check_forms(choices: Mapping[str, str | None], folders: Sequence[Path]) -> N
 
 
 def wrong_file(arguments: Iterable[str], folder: Path, missing: bool) -> str | None:
-    """What is wrong with the first file among a folder's options that arguments choose, or that their defaults lists
-    name; None if all have the form of options.
+    """What is wrong with the first of a folder's files that does not have the form of an option; None: all have it.
+
+    The files are those of the options that the arguments choose, or that their defaults lists name.
 
     Args:
         arguments: arguments of the command line.

@@ -1,7 +1,7 @@
-"""Compose a configuration of plain containers from the same files as Hydra, in a small part of its time.
+"""Compose a configuration of plain containers from the same files as Hydra, in a fraction of its time.
 
-Hydra creates an object for every value, several times. Without them a run starts sooner, and a report composes hundreds
-of jobs.
+Hydra creates several objects for every value. Without them a run starts sooner, and a report can compose hundreds of
+jobs.
 """
 
 from __future__ import annotations

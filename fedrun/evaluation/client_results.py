@@ -48,7 +48,7 @@ class ClientResults:
         task: Task,
         tests: torch.Tensor,
     ) -> ClientResults:
-        """Compare results with thresholds, if there are any; the convention is not ``auto`` here."""
+        """Compare results with thresholds, if there are any. The convention is ``train``, ``test`` or ``mixed``."""
         of_train = thresholds is not None and convention == "train"
         loss, score = results.train_loss if of_train else results.test_loss, results.test_score
         tested = tests > 0

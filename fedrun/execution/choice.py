@@ -18,7 +18,7 @@ FEWEST = 4
 
 
 def trains_side_by_side(network: FlatNetwork, precision: Precision, clients: int) -> bool:
-    """Whether ``vectorized`` is faster by the rule: for perceptrons, on a CPU without large layers, and some clients.
+    """Whether ``vectorized`` is expected to be faster: for perceptrons, on a CPU without large layers, of some clients.
 
     Their steps cost little arithmetic, so one step for all clients saves most of the time. In process on a CPU the
     steps of large layers are fused, which is as fast. The rule measures nothing, so a repeated run is identical.

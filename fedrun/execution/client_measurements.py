@@ -50,7 +50,7 @@ class BatchGradient:
 
 
 def measuring(context: ExecutionContext, client: int, info: ClientInfo) -> ClientInfo:
-    """A client's information with its measurements on its training samples."""
+    """A client's information, with the functions that make measurements on its training samples."""
     return replace(
         info,
         batch_gradient=BatchGradient(context, client),

@@ -61,7 +61,7 @@ class Executor(ABC):
         return steps * self._batches_per_step
 
     def infos(self, job: CohortJob) -> ClientInfo:
-        """The information about the cohort's clients, stacked: ``[C, ...]`` each."""
+        """The information about the cohort's clients, stacked: tensors ``[C, ...]``."""
         context, clients, device = self.context, job.cohort, self.context.network.vector.device
         wants, layout = context.client.wants, context.network.layout
         names, thresholds = state_names(context.client, layout), self._thresholds

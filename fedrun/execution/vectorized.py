@@ -307,8 +307,8 @@ class Objectives:
         return self._perceptron is not None
 
     def stretches(self) -> Iterator[tuple[int, int, int]]:
-        """The spans between the ends of two clients: the number of clients that still train (the last ones), and the
-        range of the numbers of their batches.
+        """The ranges of batches in which the same clients train: how many clients (the last ones), the first batch, and
+        the batch after the last.
         """
         begin = 0
         for end in sorted(set(self._batches_of)):

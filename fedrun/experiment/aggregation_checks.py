@@ -34,7 +34,7 @@ def check_aggregation(
     evaluation: Evaluation,
     rounds: int,
 ) -> None:
-    """Reject what a rule that depends on the clients' devices cannot serve. Synchronous aggregation serves everything.
+    """Reject parts of an experiment that its rule of aggregation does not support. The synchronous rule supports all.
 
     Raises:
         InputError: naming both options and what is allowed.

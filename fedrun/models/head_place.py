@@ -6,7 +6,7 @@ import torch
 
 
 class HeadPlace(torch.nn.Identity):
-    """Stands in a network where its head was; it returns the embeddings."""
+    """Takes the place of a head that was split off its network, so that the network returns the embeddings."""
 
 
 def joined(network: torch.nn.Sequential) -> torch.nn.Module:

@@ -51,6 +51,6 @@ def require_finite(state: State, cohort: torch.Tensor, result: RoundResult, priv
 
 
 def _has_overflowed(result: RoundResult, clipped: bool) -> bool:
-    """Whether a broadcast model was not finite, or, where uploads are clipped, its norm, so that no training was."""
+    """Whether a sent model was not finite or, where uploads are clipped, its norm; then no upload can be finite."""
     measure = torch.linalg.vector_norm if clipped else torch.sum
     return not all(measure(server.model).isfinite() for server in result.models)

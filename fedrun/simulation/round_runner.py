@@ -327,5 +327,12 @@ class RoundRunner:
 
 
 def _scaled(progress: Progress, earlier: int, whole: int, local: int) -> Progress:
-    """Progress of a job in units of the whole cohort, given the number of this rank's clients before it and in all."""
+    """Reports a job's progress on this rank as that of the whole cohort: the ranks are taken to be equally fast.
+
+    Args:
+        progress: called with a number of the cohort's clients.
+        earlier: number of this rank's clients in earlier jobs.
+        whole: number of the cohort's clients.
+        local: number of this rank's clients.
+    """
     return lambda done: progress((earlier + done) * whole // local)

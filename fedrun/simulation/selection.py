@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Participations:
-    """Counts the rounds of :func:`select` in which each client took part; later counts build on earlier ones.
+    """Counts the rounds of :func:`select` in which each client took part. A later count continues from the last one.
 
     Args:
         seed: the run's seed.
@@ -33,7 +33,7 @@ class Participations:
         self._rounds = 0
 
     def after(self, rounds: int) -> torch.Tensor:
-        """By client, after this many rounds: int64 ``[N]``."""
+        """The number of each client's rounds among the first ``rounds``, int64 ``[N]``."""
         if rounds < self._rounds:
             self._counts.zero_()
             self._rounds = 0

@@ -370,5 +370,5 @@ class Simulation:
 
 
 def _until(end: float | None, totals: Totals) -> Totals:
-    """The costs of the rounds so far, where the aggregation sets the end of the newest one."""
+    """These costs, with ``end`` as the virtual time if the rule of aggregation sets the end of the newest round."""
     return totals if end is None else replace(totals, virtual_seconds=end)

@@ -119,7 +119,7 @@ def _check_buffers(key: str, change: str, experiment: Experiment, phase: Phase) 
 
 
 def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline) -> None:
-    """Reject vectors that are sent but not changed, because they are not displacements.
+    """Reject uploads that a transform would leave as they are, because they do not have a displacement's length.
 
     Args:
         key: the option that changes displacements.

@@ -182,10 +182,10 @@ class ClientStrategy:
         """
 
     def absent(self, layout: Layout, clients: torch.Tensor) -> torch.Tensor:
-        """How many of the model's entries these clients (int64 ``[C]``) do not have, int64 ``[C]``: 0 by default.
+        """The number of model entries that each of these clients (int64 ``[C]``) lacks, int64 ``[C]``; 0 by default.
 
-        They are not counted as sent in either direction. Their values must be the same without communication. Called
-        once for all clients, before the first round.
+        They are not counted as sent in either direction, so all clients must have the same values there without
+        communication. Called once for all clients, before the first round.
 
         Raises:
             InputError: the strategy cannot work with the model.
@@ -202,11 +202,11 @@ class ClientStrategy:
         return {}
 
     def carried(self, layout: Layout) -> slice:
-        """The parameters of which a client combines earlier values with a later broadcast; empty: none.
+        """The parameters whose values from earlier rounds a client combines with a later broadcast; empty: none.
 
-        By default all, if a vector of the client state has the length of a model or of its parameters. A strategy whose
-        earlier models are used as wholes only, such as MOON, overrides it. The server must not change what these
-        parameters mean from round to round.
+        The server must not change what these parameters mean from round to round. By default they are all, if a vector
+        of the client state has the length of a model or of its parameters. A strategy that uses earlier models only as
+        a whole, such as MOON, overrides it.
         """
         lengths = self.client_state(layout).values()
         return slice(0, layout.trainable if {layout.trainable, layout.size} & set(lengths) else 0)

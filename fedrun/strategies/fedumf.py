@@ -1,4 +1,4 @@
-"""FedUmf: idle clients train, and start ahead when they take part next (Li, Chen, Yu, Mathematics 2022, 10, 3751)."""
+"""FedUmf: idle clients train, too, and later start from the result (Li, Chen, Yu, Mathematics 2022, 10, 3751)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FusedStart(IdleTraining):
 
 @config_class
 class FedUmf(FedDCServer):
-    """The plain mean of the participants' models; those that were idle in the round before start ahead.
+    """The plain mean of the participants' models; a client's start also depends on its idle training.
 
     Every client trains in every round. g_k is the displacement y_k − θ' of a client's training in a round in which it
     was not selected. Only the displacements of clients that are selected in the next round are computed: a displacement

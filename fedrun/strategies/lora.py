@@ -26,11 +26,11 @@ SAVED = "lora/saved"
 
 @config_class
 class ResidualServer(FedAvg):
-    """Changes W0 by residuals in the model's vector, W0 + s (R + B A), given each client's adapters.
+    """The base of rules that change the frozen weights W0 by a residual R: a layer computes with W0 + s (R + B A).
 
-    The change of a round has a low rank q. A client that took part in the round before held R, and downloads the
-    change as two factors, q (in + out) numbers, or as a matrix if that is less. Other clients download R. Before the
-    first change R = 0 is known to all.
+    R is part of the model's vector. Its change in a round has a low rank q. A client that took part in the round before
+    has R, and downloads the change as two factors, q (in + out) numbers, or as a matrix if that has fewer numbers.
+    Other clients download R. Before the first change all clients know that R = 0.
     """
 
     rows: ClassVar[Rows] = "parameters"

@@ -165,9 +165,9 @@ def uniform(senders: Senders) -> torch.Tensor:
 
 
 class IdleTraining(ABC):
-    """Training of clients in rounds for which they are not selected; the result shifts where they start later.
+    """Training of clients in rounds for which they are not selected. It changes the model at which they start later.
 
-    The result lasts for one round: only a client that is selected in the next round uses it.
+    Its result lasts for one round: only a client that is selected in the next round uses it.
     """
 
     @abstractmethod
@@ -286,10 +286,10 @@ class ServerStrategy(ABC):
         return {MODEL: state.model, **{name: slot for name, slot in state.slots.items() if name in self.sends}}
 
     def unsent(self, state: ServerState, clients: torch.Tensor) -> torch.Tensor:
-        """How many numbers of the broadcast these clients (int64 ``[n]``) need not receive, int64 ``[n]``.
+        """How many numbers of the broadcast each of these clients (int64 ``[n]``) saves, int64 ``[n]``; 0 by default.
 
-        0 by default. They are float buffers, which no compression changes: the clients hold them, or receive them as
-        fewer numbers. Called for one global model.
+        Only float buffers can be saved, because compression does not change them: a client has them already, or
+        receives them as fewer numbers. Not called if there are several global models.
         """
         return torch.zeros(len(clients), dtype=torch.int64)
 

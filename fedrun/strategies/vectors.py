@@ -13,13 +13,13 @@ MODEL = "model"
 """The name of a model's vector in broadcasts and uploads."""
 
 CENTRES = "centres"
-"""All M models at once, ``[M, P]``, on their way down to clients that mix them."""
+"""The name of all M models, ``[M, P]``, in the broadcast to clients that mix them."""
 
 
 def minus(start: torch.Tensor, vector: torch.Tensor, trainable: int) -> torch.Tensor:
-    """x − v over the parameters of vectors ``[..., P]``, a new vector; the float buffers in it are v's own.
+    """The differences x − v of the parameters, and v's own float buffers: a new vector ``[..., P]``.
 
-    So differences and buffers are sent and averaged together.
+    In this form displacements of parameters and values of buffers are sent and averaged together.
     """
     difference = vector.clone()
     torch.sub(start[..., :trainable], vector[..., :trainable], out=difference[..., :trainable])

@@ -60,7 +60,7 @@ class RunError(Exception):
 
 
 class Defect(Exception):  # noqa: N818 - the usual word for it
-    """An unexpected error, which is its cause."""
+    """Marks an unexpected error, which is its ``__cause__``."""
 
 
 def show_defect(error: BaseException) -> None:
@@ -79,8 +79,9 @@ def show_defect(error: BaseException) -> None:
 
 @contextmanager
 def defects() -> Iterator[None]:
-    """Raise an unexpected error of the block as a :class:`Defect`, so that it is not taken for one of the input. An
-    error that replaced a stop is not changed.
+    """Raise an unexpected error of the block as a :class:`Defect`, so that it is not mistaken for a wrong input.
+
+    An error that was raised while the process was being stopped is not changed.
     """
     try:
         yield

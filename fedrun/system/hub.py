@@ -18,10 +18,10 @@ OFFLINE = "HF_HUB_OFFLINE"
 
 @contextmanager
 def hub_or_cache() -> Iterator[None]:
-    """Within the block, the hub's libraries read their cache alone if the hub does not answer.
+    """If the hub does not answer, its libraries only read their cache in the block.
 
-    They would ask for every file again and again, for most of a minute, and print a line each time. The hub's address,
-    a proxy and offline mode are the user's (``HF_ENDPOINT``, ``HTTPS_PROXY``, ``HF_HUB_OFFLINE``).
+    Otherwise they would request every file several times, for most of a minute, and print a line each time. The hub's
+    address, a proxy and offline mode are the user's (``HF_ENDPOINT``, ``HTTPS_PROXY``, ``HF_HUB_OFFLINE``).
 
     Raises:
         ConnectionError: instead of another OSError in the block, if the hub does not answer.

@@ -1,4 +1,4 @@
-"""YAML files as OmegaConf reads and writes them, in a small part of its time: libyaml parses and formats them."""
+"""YAML files as OmegaConf reads and writes them, in a fraction of its time: libyaml parses and formats them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """SGD steps that do not store the gradient.
 
 A large linear layer's step, W ← W − η Gᵀ X (X the layer's inputs, G the gradient at its outputs), is one product that
-adds to the weights in place. It takes less than half of the time of writing a gradient as large as the weights, reading
-and adding it: 0.44 of it for 3 136 x 2 048 weights and 64 samples on a CPU. The step is made block by block of the
-weights, right after the block's part of the gradient at the inputs, G W. So each block is read from main memory once.
+adds to the weights in place. It takes 0.44 of the time of a step that writes a gradient as large as the weights, and
+then reads and adds it (3 136 x 2 048 weights and 64 samples on a CPU). The weights are processed in blocks: for each
+block first its part of the gradient at the inputs, G W, then its step. So each block is read from main memory once.
 """
 
 from __future__ import annotations

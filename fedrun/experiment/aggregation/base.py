@@ -13,7 +13,7 @@ from fedrun.experiment.aggregation.in_training import InTraining
 
 @dataclass(frozen=True)
 class Selection:
-    """What the uploads of the next step may depend on.
+    """What the choice of the uploads of the next step may depend on.
 
     Attributes:
         seed: the run's seed.
@@ -66,7 +66,7 @@ class Aggregation:
         return type(self) is not Aggregation
 
     def fewest(self, size: int) -> int:
-        """The fewest uploads of a step with an upload, given M."""
+        """The least number of uploads with which a step is made, given M."""
         return size
 
     def described(self, cohort: str) -> str:

@@ -45,12 +45,12 @@ class InTraining:
     received: Mapping[int, Vectors] = field(default_factory=dict)
 
     def with_received(self, before: InTraining, version: int, received: Vectors) -> InTraining:
-        """The same after a server step, with what its clients have received.
+        """These clients with what each of them has received.
 
         Args:
-            before: the clients that trained before the step.
+            before: the clients that trained before the last server step.
             version: the number of server steps made before it.
-            received: what clients received that started during the step.
+            received: what the clients received that started during that step.
         """
         needed = {start.version for start in self.starts}
         known = {**before.received, version: received}

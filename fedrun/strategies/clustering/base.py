@@ -47,11 +47,11 @@ class ClusteringRound:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The membership in a round, and what it cost.
+    """The weights of the models for the clients in a round, and what it cost to find them.
 
     Attributes:
         membership: float64 ``[N, M]``, as in :attr:`fedrun.experiment.state.State.membership`.
-        forward_passes: passes over its samples that each client made for it, int64 ``[N]``; None: no client made any.
+        forward_passes: forward passes over its samples that each client made, int64 ``[N]``; None: no client made any.
     """
 
     membership: torch.Tensor
