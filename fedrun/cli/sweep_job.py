@@ -37,7 +37,8 @@ def sweep_job(config: DictConfig) -> float:
     from fedrun.runs.folder import finished
     from fedrun.runs.outcome import Outcome
     from fedrun.runs.run import run
-    from fedrun.sweeps.callback import WITHOUT_VALIDATION, check_job, parallel_jobs, record_failure, say, searches
+    from fedrun.sweeps.callback import parallel_jobs, record_failure, say
+    from fedrun.sweeps.sweep_checks import WITHOUT_VALIDATION, check_job, searches
 
     hydra = HydraConfig.get()
     overrides = without_implied(hydra.overrides.task)

@@ -18,7 +18,6 @@ from fedrun.config.options import conf_dir, options
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.report.papers.table_reading import tables
 from fedrun.runs.outcome import Outcome
-from fedrun.sweeps.callback import check_one_of
 from fedrun.sweeps.search import (
     arms,
     at_edge,
@@ -33,6 +32,7 @@ from fedrun.sweeps.search import (
     untuned,
     with_arguments,
 )
+from fedrun.sweeps.sweep_checks import check_one_of
 from fedrun.system.errors import InputError
 
 from ..helpers.job_configs import job_config

@@ -1,0 +1,267 @@
+"""Checks of a sweep before its first job starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from fedrun.config.allowed_values import in_message
+from fedrun.config.defaults_entry import entry_of
+from fedrun.config.no_effect import Unused, without_effect
+from fedrun.config.options import HYDRA_GROUPS, content, option_files
+from fedrun.config.overrides import without_implied
+from fedrun.config.sweeper import GRIDS
+from fedrun.system.errors import InputError
+
+if TYPE_CHECKING:
+    from hydra.core.config_loader import ConfigLoader
+
+    from fedrun.config.as_config import Plain
+    from fedrun.config.composed import Composed
+    from fedrun.config.grids import Grid, Job
+    from fedrun.experiment.experiment import Experiment
+    from fedrun.sweeps.search import Values
+
+WITHOUT_VALIDATION = "validation.share=0: a search needs samples to judge by; set it above 0, such as to 0.1"
+"""The message that rejects a search which would choose settings by the test set."""
+
+EXPERIMENT = "experiment"
+
+BY_NUMBER = "${hydra.job.num}"
+"""The folder of a job's outcome, below the sweep's folder."""
+
+
+def launcher_problem(launcher: Mapping[str, Any]) -> str | None:
+    """Why a launcher with these settings cannot be used here, in one line; None if it can."""
+    if "jobs" not in launcher:
+        return None
+    jobs = launcher["jobs"]
+    if jobs is not None and (type(jobs) is not int or jobs < 1):
+        return f"hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null"
+    return None
+
+
+def plugin_problem(config: DictConfig) -> str | None:
+    """Why ``hydra.sweeper`` or ``hydra.launcher`` is not a sweeper or a launcher, in one line; None if both are."""
+    for name in ("sweeper", "launcher"):
+        settings = config.hydra[name]
+        target = settings.get("_target_") if isinstance(settings, DictConfig) else settings
+        if not str(target).startswith(("hydra_plugins.", "hydra._internal.core_plugins.")):  # Hydra accepts no others
+            return f"hydra.{name}: {in_message(target)} is not a {name}; allowed: hydra/{name}=OPTION"
+    return None
+
+
+def ignored_choice(config: DictConfig) -> str | None:
+    """Why an experiment's own sweeper or launcher would not be used, in one line; None if it has none.
+
+    Hydra prefers the override of config.yaml, so that only the command line can choose another one.
+    """
+    name, files = config.hydra.runtime.choices.get(EXPERIMENT), option_files(EXPERIMENT)
+    if name not in files:
+        return None
+    on_command_line = {str(argument).partition("=")[0] for argument in config.hydra.overrides.hydra}
+    for line in content(EXPERIMENT, name, files[name]).get("defaults", ()):
+        entry = entry_of(line, EXPERIMENT)
+        if entry is None or not entry.override or entry.group not in HYDRA_GROUPS or entry.group in on_command_line:
+            continue
+        if entry.option != config.hydra.runtime.choices[entry.group]:
+            choice = f"{entry.group}={entry.option}"
+            return f"{EXPERIMENT}={name}: chooses {choice}, which only the command line can; add {choice} there"
+    return None
+
+
+def subdir_problem(config: DictConfig) -> str | None:
+    """Why the jobs' outcomes could not be read again, in one line; None if they can."""
+    from omegaconf import OmegaConf
+
+    sweep_settings = OmegaConf.to_container(config.hydra.sweep, resolve=False)
+    assert isinstance(sweep_settings, dict)
+    if sweep_settings["subdir"] == BY_NUMBER:
+        return None
+    return f"hydra.sweep.subdir={sweep_settings['subdir']}: allowed: {BY_NUMBER}, a folder for each job; leave it out"
+
+
+def check_jobs(config: DictConfig) -> None:
+    """Reject a sweep one of whose jobs is invalid.
+
+    For a sweeper that creates its jobs while it searches, the settings that all jobs have in common are checked.
+
+    Args:
+        config: Hydra's configuration of the sweep.
+
+    Raises:
+        InputError: there is no job, or an invalid one, or two are the same run.
+    """
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.types import RunMode
+
+    from fedrun.config.composed import Composed, compose_plainly
+    from fedrun.config.composition_errors import composing
+    from fedrun.config.options import conf_dir, config_dir_option
+    from fedrun.experiment.experiment import build_experiment
+    from fedrun.sweeps.search import check_keys, check_metric, check_stages, planned, unseeded
+
+    loader = GlobalHydra.instance().config_loader()
+    arguments = list(config.hydra.overrides.task)
+    if searches(config.hydra.sweeper):
+        check_search(config, arguments, loader)
+        return
+    with composing(arguments):
+        known, searched = planned(config, loader)
+        check_stages(searched)
+    if not known:
+        raise InputError("this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty")
+    folders: dict[Path, int] = {}
+    further = config_dir_option()
+
+    def built(job: Job) -> tuple[Composed, Experiment]:
+        composed = None if further else compose_plainly(job)
+        if composed is None:
+            with composing(job):
+                loaded = loader.load_configuration(config.hydra.job.config_name, list(job), RunMode.RUN)
+            composed = Composed.of(loaded, loaded.hydra)
+        experiment = build_experiment(replace(composed, sweep=Path(config.hydra.sweep.dir).name))
+        check_job(experiment)
+        return composed, experiment
+
+    configs: dict[Values, Plain] = {}
+    unused: list[tuple[Sequence[str], Mapping[str, Unused]]] = []
+    for number, job in enumerate(known):
+        try:
+            composed, experiment = built(job)
+            if searched and experiment.validation.evaluation_split == "test":
+                raise InputError(WITHOUT_VALIDATION)
+            if searched:
+                check_metric(config.hydra.sweeper.metric, experiment.dataset.spec.task)
+            if (folder := composed.config["output_dir"]) != config.output_dir:
+                raise InputError(several_folders(folder))
+        except InputError as error:
+            raise InputError(f"{error} (job {number} of the sweep: {' '.join(without_implied(job))})") from error
+        if (same := folders.setdefault(experiment.folder, number)) != number:
+            differing = " nor ".join(sorted({*job} ^ {*known[same]}))
+            raise InputError(
+                f"jobs {same} and {number} of the sweep are the same run: neither {differing} changes its result"
+            )
+        configs.setdefault(unseeded(job), composed.config)
+        unused.append((composed.overrides, without_effect(experiment, composed.overrides)))
+    reject_unused(unused, {key for stage in searched for key in stage})
+    if searched:
+        check_keys(searched, configs.values(), [folder for folder in (further, conf_dir()) if folder])
+        check_tried(known, searched, configs, built)
+
+
+def reject_unused(jobs: Sequence[tuple[Sequence[str], Mapping[str, Unused]]], tuned: Set[str]) -> None:
+    """Reject an override that has no effect in any job of a sweep that has it.
+
+    Args:
+        jobs: the overrides of each job, and those without effect.
+        tuned: keys to which a search gives values, by which an override may have an effect.
+
+    Raises:
+        InputError: there is such an override.
+    """
+    used = {override for overrides, unused in jobs for override in overrides if override not in unused}
+    for override, unused in (item for _, of_job in jobs for item in of_job.items()):
+        if override not in used and tuned.isdisjoint(unused.others):
+            raise InputError(f"{unused.message} (in every job of the sweep)")
+
+
+def check_tried(
+    known: Sequence[Job],
+    searched: Sequence[Grid],
+    configs: Mapping[Values, Plain],
+    built: Callable[[Job], tuple[Composed, Experiment]],
+) -> None:
+    """Reject a search some of whose values fit no job.
+
+    Args:
+        known: the jobs without the values of the search.
+        searched: stages of the search.
+        configs: the configuration of one job of each arm.
+        built: builds a job.
+
+    Raises:
+        InputError: that of the first job that has these values.
+    """
+    from fedrun.sweeps.search import arms, examples
+
+    seen: set[Values] = set()  # what one arm may try, others may, too
+    for arm in arms(known):
+        for tried, jobs in examples(arm, searched, configs[arm.overrides]):
+            if tried not in seen:
+                seen.add(tried)
+                check_one_of(jobs, tried, built)
+
+
+def check_one_of(jobs: Sequence[Job], tried: Values, built: Callable[[Job], tuple[Composed, Experiment]]) -> None:
+    """Reject a search if none of these jobs, which try the same values, can be built and is changed by the values.
+
+    Raises:
+        InputError: that of the first of them.
+    """
+    errors = []
+    for job in jobs:
+        try:
+            _, experiment = built(job)
+            for unused in without_effect(experiment, tried).values():
+                raise InputError(unused.message)
+            return
+        except InputError as error:
+            errors.append(InputError(f"{error} (a job of the search: {' '.join(without_implied(job))})"))
+    raise errors[0]
+
+
+def check_job(experiment: Experiment) -> None:
+    """Reject an experiment that cannot be a job of a sweep.
+
+    Raises:
+        InputError: it needs several processes.
+    """
+    processes = experiment.hardware.processes
+    if isinstance(processes, int) and processes > 1:
+        raise InputError(f"hardware.processes={processes}: a job of a sweep has one process; allowed: auto, 1")
+
+
+def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoader) -> None:
+    """Reject a sweeper that would search on test samples, or try several folders.
+
+    Args:
+        config: Hydra's configuration of the sweep.
+        arguments: arguments of the command line.
+        loader: Hydra's.
+
+    Raises:
+        InputError: it would, or the settings that all jobs have in common cannot be composed.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.types import RunMode
+
+    from fedrun.config.composition_errors import composing
+
+    with composing(arguments):
+        overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
+        common = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
+        composed = loader.load_configuration(config.hydra.job.config_name, common, RunMode.RUN)
+    if not composed.validation.share:
+        raise InputError(WITHOUT_VALIDATION)
+    tried = dict(config.hydra.sweeper.get("params") or {})
+    tried |= {override.get_key_element(): override.value() for override in overrides if override.is_sweep_override()}
+    if "output_dir" in tried:
+        raise InputError(several_folders(tried["output_dir"]))
+
+
+def several_folders(value: Any) -> str:
+    """The message that rejects a value of ``output_dir`` that differs between the jobs of a sweep."""
+    return f"output_dir={in_message(value)}: a sweep has one folder; allowed: one value on the command line"
+
+
+def searches(sweeper: Mapping[str, Any]) -> bool:
+    """Whether a sweeper, given by its settings, chooses further jobs by the accuracy that a job returns.
+
+    fedrun's own search reads metrics from the jobs' outcomes instead. Hydra's basic sweeper runs given jobs.
+    """
+    return sweeper["_target_"] not in (GRIDS, "hydra._internal.core_plugins.basic_sweeper.BasicSweeper")
