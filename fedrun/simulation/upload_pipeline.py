@@ -39,8 +39,8 @@ def upload_pipeline(
     """
     layout, sizes, privacy = phase.network.layout, phase.federation.train.sizes, experiment.privacy
     secure_sum = experiment.secure_sum
-    lengthening = secure_sum.lengthening(layout.trainable * len(phase.client.sends))
-    mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end, phase.local, lengthening, noise_folder))
+    norm_growth = secure_sum.norm_growth(layout.trainable * len(phase.client.sends))
+    mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end, phase.local, norm_growth, noise_folder))
     compressed = (experiment.compression, mechanism)
     transforms = (*(compressed[::-1] if mechanism.precedes_compression else compressed), secure_sum)
     pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))

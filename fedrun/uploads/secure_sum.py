@@ -25,7 +25,7 @@ CLIPPED_ENTRIES = "secure_sum/clipped_share"
 class SecureSum(UploadTransform):
     """Uploads are summed as floating-point numbers."""
 
-    def lengthening(self, entries: int) -> float:
+    def norm_growth(self, entries: int) -> float:
         """The largest growth of a displacement's norm by rounding, given its number of entries."""
         return 0.0
 
@@ -68,7 +68,7 @@ class FixedPoint(SecureSum):
         """Whether sums with this total weight stay below the modulus: Σ w · levels < 2^b."""
         return total_weight * self.levels < 1 << self.bits
 
-    def lengthening(self, entries: int) -> float:
+    def norm_growth(self, entries: int) -> float:
         return self.step / 2 * math.sqrt(entries)  # an entry is rounded by half a step at most
 
     def check_headroom(self, total_weight: float) -> None:

@@ -41,7 +41,7 @@ class Cohorts:
         size: M, the (expected) clients per round.
         rounds: T.
         local: the settings of local training.
-        lengthening: the largest growth of an upload's norm after clipping.
+        norm_growth: the largest growth of an upload's norm after clipping.
         noise_folder: has the noise multipliers that earlier runs have calibrated; None: they are not stored.
     """
 
@@ -49,7 +49,7 @@ class Cohorts:
     size: int
     rounds: int
     local: LocalTraining
-    lengthening: float = 0.0
+    norm_growth: float = 0.0
     noise_folder: Path | None = None
 
     @property

@@ -114,7 +114,7 @@ class UserLevel(DifferentialPrivacy):
             at_scale=None if scaled is None else wanted,
             delta=delta,
             client_weights=torch.ones_like(samples) if self.max_weight is None else samples.clamp(max=self.max_weight),
-            lengthening=cohorts.lengthening,
+            norm_growth=cohorts.norm_growth,
         )
 
 
@@ -128,7 +128,7 @@ class CentralNoise(Mechanism):
         at_scale: the release in the simulated larger cohort; None: no simulation.
         delta: δ.
         client_weights: w_k of the N clients, float64 ``[N]``.
-        lengthening: the largest excess of a received upload's norm over the clip.
+        norm_growth: the largest growth of an upload's norm after clipping.
     """
 
     settings: UserLevel
@@ -136,7 +136,7 @@ class CentralNoise(Mechanism):
     at_scale: Release | None
     delta: float
     client_weights: torch.Tensor
-    lengthening: float
+    norm_growth: float
 
     def weights(self, senders: Senders) -> torch.Tensor | None:
         return self.client_weights[senders.clients]
@@ -161,7 +161,7 @@ class CentralNoise(Mechanism):
         denominator = expected
         if self.settings.denominator == "cohort":
             denominator = total + float(self.client_weights[list(update.excluded)].sum()) or 1.0
-        deviation = min(self.update_noise * (self.settings.max_weight or 1.0) * (bound + self.lengthening), LOUDEST)
+        deviation = min(self.update_noise * (self.settings.max_weight or 1.0) * (bound + self.norm_growth), LOUDEST)
         draw = generator(round.seed, "privacy", round.index)
         signal, noised, entries = 0.0, dict[str, torch.Tensor](), 0
         for name in sorted(displacements):
