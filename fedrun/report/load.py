@@ -15,9 +15,10 @@ from fedrun.config.build import build
 from fedrun.config.composed import compose
 from fedrun.config.dotted_keys import value_at
 from fedrun.config.recorded import completed, current
+from fedrun.models.saved_tensors import MODEL_FILE
 from fedrun.report.per_run import per_run_rows
 from fedrun.report.runs import Run, find, read
-from fedrun.runs.folder import CHECKPOINT, CLIENTS, METRICS, MODEL
+from fedrun.runs.folder import CHECKPOINT, CLIENTS, METRICS
 from fedrun.strategies.client import trains_global_model
 from fedrun.system.errors import InputError
 
@@ -141,7 +142,7 @@ class LoadedRun:
 
         if number is not None and type(number) is not int:
             raise InputError(f"number={number!r}: allowed: the integer of a model, from 0; or None")
-        path = self._result(MODEL)
+        path = self._result(MODEL_FILE)
         if not trains_global_model(self._part("strategy.client")):
             raise InputError(
                 f"{self.folder}: trains no global model: the clients of strategy={self.run.strategy} keep theirs"

@@ -27,13 +27,12 @@ CHECKPOINT = "checkpoint.pt"
 METRICS = "metrics.jsonl"
 CLIENT_STATES = "clients.memory"
 CLIENTS = "clients.parquet"
-MODEL = MODEL_FILE
 CURVES = "curves.png"
 FEDERATION = "federation.png"
 LOG = "run.log"
 CONFIG = ".hydra/config.yaml"
 OVERRIDES = ".hydra/overrides.yaml"
-WRITTEN = (SUMMARY, CHECKSUMS, CHECKPOINT, CLIENT_STATES, METRICS, CLIENTS, MODEL, CURVES, FEDERATION, LOG)
+WRITTEN = (SUMMARY, CHECKSUMS, CHECKPOINT, CLIENT_STATES, METRICS, CLIENTS, MODEL_FILE, CURVES, FEDERATION, LOG)
 """The files of a run, in the order in which starting over deletes them."""
 
 EVENTS = "tensorboard"
@@ -42,7 +41,7 @@ EVENTS = "tensorboard"
 TRACKED = ("wandb", EVENTS)
 """The folders of trackers in a run's own; starting over deletes them, as ``wandb sync`` would upload the old run."""
 
-RESULTS = (CONFIG, OVERRIDES, METRICS, CLIENTS, MODEL, CURVES, FEDERATION)
+RESULTS = (CONFIG, OVERRIDES, METRICS, CLIENTS, MODEL_FILE, CURVES, FEDERATION)
 """The files of a finished run that have a checksum, in addition to its summary."""
 
 SUMMARISED: Mapping[str, type | tuple[type, ...]] = {

@@ -19,6 +19,7 @@ from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.experiment.state import State
+from fedrun.models.saved_tensors import MODEL_FILE
 from fedrun.runs import checkpoint as checkpoints
 from fedrun.runs.checkpoint import Checkpoint, Identity
 from fedrun.runs.client_table import client_table, save_clients
@@ -33,7 +34,6 @@ from fedrun.runs.folder import (
     CURVES,
     FEDERATION,
     METRICS,
-    MODEL,
     OVERRIDES,
     SUMMARY,
     finish,
@@ -239,7 +239,7 @@ class Session:
     def finish(self, last: Checkpoint, rows: Sequence[Row]) -> dict[str, Any]:
         """Write the results of a complete run, its summary last; return the summary."""
         state = last.state
-        clients, federation, model, curves = (self.folder / name for name in (CLIENTS, FEDERATION, MODEL, CURVES))
+        clients, federation, model, curves = (self.folder / name for name in (CLIENTS, FEDERATION, MODEL_FILE, CURVES))
         table = client_table(self.simulation, state)
         if not self.ranks.is_leader:
             return self.ranks.broadcast({})
