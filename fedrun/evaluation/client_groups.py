@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fedrun.data.federation import ClientIndices, Federation
 
 SEEN = "clients"
-"""The name of the population that cohorts are drawn from, in the metrics."""
+"""The name of the clients that cohorts are drawn from, in the metrics."""
 
 UNSEEN = "unseen"
-"""The name of the population that never takes part in training."""
+"""The name of the clients that never take part in training."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class ClientGroup:
     """Some clients and their samples.
 
     Attributes:
-        name: the population's name in the metrics.
+        name: their name in the metrics.
         train: training samples of each client.
         test: test samples of each client; None: clients have no test samples.
     """
@@ -29,7 +29,7 @@ class ClientGroup:
 
 
 def client_groups(federation: Federation) -> list[ClientGroup]:
-    """The populations of a federation: the clients that train, and the unseen ones if there are any."""
+    """The clients that train, and the unseen ones if there are any."""
     seen = ClientGroup(SEEN, federation.train, federation.client_test)
     if federation.unseen is None:
         return [seen]

@@ -15,7 +15,7 @@ Metrics = dict[str, float]
 
 @dataclass(frozen=True)
 class ClientResults:
-    """A model's results for every client of a population, and whether it appeals to the client: ``[n]`` each.
+    """A model's results for every client of a group, and whether it appeals to the client: ``[n]`` each.
 
     Attributes:
         score: mean of the task's score over the client's own test samples, float64; NaN for a client that has none, the

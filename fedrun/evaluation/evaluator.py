@@ -42,7 +42,7 @@ class Evaluator:
     Args:
         experiment: has the settings of the evaluation.
         phase: has the network, the samples and the clients.
-        thresholds: computes the threshold ρ_k of each client, by population; empty if appeal is not measured.
+        thresholds: computes the threshold ρ_k of each client, by group; empty if appeal is not measured.
         ranks: the processes that evaluate together: all call the same methods and get the same results.
     """
 
@@ -112,7 +112,7 @@ class Evaluator:
         return known[id(indices)]
 
     def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
-        """The results of the clients, by population and kind: under ``""`` of the model that each client uses, without
+        """The results of the clients, by group and kind: under ``""`` of the model that each client uses, without
         tuning; the others as in the metrics. Empty if clients have neither test samples nor thresholds.
         """
         return {
@@ -253,12 +253,12 @@ class Evaluator:
 
     @property
     def _groups(self) -> list[ClientGroup]:
-        """The populations whose clients are evaluated."""
+        """The groups whose clients are evaluated."""
         groups = client_groups(self._phase.federation)
         return [group for group in groups if group.test is not None or self._experiment.appeal.known]
 
     def _client_results(self, group: ClientGroup, results: OwnResults) -> ClientResults:
-        """The results of a population's clients, compared with their thresholds."""
+        """The results of a group's clients, compared with their thresholds."""
         thresholds, samples = self._thresholds().get(group.name), self._phase.samples
         tests = (
             torch.zeros(len(group.train), dtype=torch.float64)
@@ -268,7 +268,7 @@ class Evaluator:
         return ClientResults.of(results, thresholds, self._convention, samples.task, tests)
 
     def _results_by_kind(self, state: State, group: ClientGroup) -> dict[str, OwnResults]:
-        """A population's results of the models that the clients use (under ``""``); if clients have their own models,
+        """A group's results of the models that the clients use (under ``""``); if clients have their own models,
         also of the global one (``"global_"``); if requested, of the global model after tuning (``"tuned_"``).
         """
         if self._newest_by_kind is None or self._newest_by_kind[0]() is not state:
@@ -298,7 +298,7 @@ class Evaluator:
         return results
 
     def _on_own_samples(self, group: ClientGroup, evaluate: Callable[[ClientIndices], SampleResults]) -> OwnResults:
-        """A population's results on the clients' test samples, and on the training samples if their losses are
+        """A group's results on the clients' test samples, and on the training samples if their losses are
         compared.
         """
         unknown = torch.full((len(group.train),), float("nan"), dtype=torch.float64)
@@ -307,9 +307,9 @@ class Evaluator:
         train_loss = per_client(evaluate(group.train), group.train)[0] if compared else unknown
         return OwnResults(train_loss, test_loss, score)
 
-    def _results_of(self, population: str, state: State, clients: ClientIndices) -> SampleResults:
-        """The results, on some of their own samples, of the model that each client of a population uses."""
-        personal = population == SEEN and self._personal
+    def _results_of(self, group: str, state: State, clients: ClientIndices) -> SampleResults:
+        """The results, on some of their own samples, of the model that each client of a group uses."""
+        personal = group == SEEN and self._personal
         return self._personal_results(state, clients) if personal else self.results(state, clients.samples)
 
     def _personal_results(self, state: State, clients: ClientIndices) -> SampleResults:

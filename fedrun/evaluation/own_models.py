@@ -25,7 +25,7 @@ from fedrun.system.randomness import address
 def own_results(
     experiment: Experiment,
     phase: Phase,
-    population: ClientGroup,
+    group: ClientGroup,
     model: torch.Tensor,
     local: LocalTraining,
     ranks: Ranks,
@@ -34,22 +34,22 @@ def own_results(
     round: int = -1,
     of_train: bool = True,
 ) -> OwnResults:
-    """Train a model for every client of a population on its own samples alone, and evaluate it on them.
+    """Train a model for every client of a group on its own samples alone, and evaluate it on them.
 
     Args:
         experiment: has the settings of the evaluation and the executor.
         phase: has the network and the samples.
-        population: the clients.
+        group: the clients.
         model: the initial model of every client, ``[P]``.
         local: how each client trains.
         ranks: share the clients; each rank returns all results.
         client: the client strategy.
-        round: address of the random order of the samples, with the population's name; -1: before the first.
+        round: address of the random order of the samples, with the group's name; -1: before the first.
         of_train: whether to evaluate on the training samples, too.
     """
-    network, samples, train = phase.network, phase.samples, population.train
+    network, samples, train = phase.network, phase.samples, group.train
     batch_size = experiment.evaluation.batch_size
-    seed = address(phase.seed, f"alone/{population.name}", round)
+    seed = address(phase.seed, f"alone/{group.name}", round)
     context = replace(ExecutionContext.of(phase), clients=train, client=client, local=local, seed=seed)
     clients = torch.arange(len(train))
     if ranks.count > 1:
@@ -63,7 +63,7 @@ def own_results(
         network.load(result.model)
         if of_train:
             train_loss[number] = evaluate(network, samples, train[number], batch_size).mean_loss
-        if population.test is not None and len(test := population.test[number]):
+        if group.test is not None and len(test := group.test[number]):
             tested = evaluate(network, samples, test, batch_size)
             test_loss[number] = tested.mean_loss
             score[number] = tested.mean_score

@@ -28,7 +28,7 @@ def key(
     layout: Layout,
     initial: torch.Tensor,
     frozen: str,
-    populations: Sequence[ClientGroup],
+    groups: Sequence[ClientGroup],
 ) -> str:
     """Sixteen hex digits that change with everything that thresholds depend on.
 
@@ -42,7 +42,7 @@ def key(
         layout: layout of the network, which the server strategy may have changed.
         initial: the initial model, ``[P]``; its weights may come from a file that has changed.
         frozen: the fingerprint of the network's frozen parameters.
-        populations: the clients, with their training and test samples.
+        groups: the clients, with their training and test samples.
     """
     keys = ("partition", "population", "validation", "attack", "seed", "model", "local", "appeal")
     settings = tuple(getattr(experiment, name) for name in keys)
@@ -50,9 +50,9 @@ def key(
     parameters = tuple(slot.name for slot in layout.slots)
     digest = hashlib.sha256(repr((settings, data, parameters, frozen)).encode())
     digest.update(initial.cpu().numpy().tobytes())
-    for population in populations:
-        digest.update(population.name.encode())
-        for shares in (population.train, population.test):
+    for group in groups:
+        digest.update(group.name.encode())
+        for shares in (group.train, group.test):
             for numbers in () if shares is None else (shares.offsets, shares.samples):
                 digest.update(numbers.numpy().tobytes())
     return digest.hexdigest()[:16]
@@ -61,7 +61,7 @@ def key(
 def cached(
     path: Path, compute: Callable[[], dict[str, Thresholds]], ranks: Ranks = SINGLE_PROCESS
 ) -> dict[str, Thresholds]:
-    """The thresholds in the file, by population; if there is no file, they are computed and written to it.
+    """The thresholds in the file, by group; if there is no file, they are computed and written to it.
 
     Only the leader reads and writes the file; the ranks compute together.
     """
@@ -97,10 +97,10 @@ def _read(path: Path) -> dict[str, Thresholds] | None:
 
 
 def packed(thresholds: dict[str, Thresholds]) -> dict[str, torch.Tensor]:
-    """One tensor per population and field."""
+    """One tensor per group and field."""
     return {
-        f"{population}/{name}": value.contiguous()
-        for population, values in thresholds.items()
+        f"{group}/{name}": value.contiguous()
+        for group, values in thresholds.items()
         for name in FIELDS
         if (value := getattr(values, name)) is not None
     }
@@ -108,10 +108,8 @@ def packed(thresholds: dict[str, Thresholds]) -> dict[str, torch.Tensor]:
 
 def unpacked(tensors: dict[str, torch.Tensor]) -> dict[str, Thresholds]:
     """The inverse of :func:`packed`."""
-    populations = {name.rpartition("/")[0] for name in tensors}
+    groups = {name.rpartition("/")[0] for name in tensors}
     return {
-        population: Thresholds(
-            tensors[f"{population}/train"], tensors[f"{population}/test"], tensors.get(f"{population}/solo_accuracy")
-        )
-        for population in populations
+        group: Thresholds(tensors[f"{group}/train"], tensors[f"{group}/test"], tensors.get(f"{group}/solo_accuracy"))
+        for group in groups
     }

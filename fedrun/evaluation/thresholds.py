@@ -17,7 +17,7 @@ from fedrun.strategies.sgd import SGD
 
 
 def client_thresholds(experiment: Experiment, phase: Phase, cache: Path | None, ranks: Ranks) -> dict[str, Thresholds]:
-    """The threshold ρ_k of each client, by population; empty if appeal is not measured.
+    """The threshold ρ_k of each client, by group; empty if appeal is not measured.
 
     Args:
         experiment: experiment of the run.
@@ -28,17 +28,17 @@ def client_thresholds(experiment: Experiment, phase: Phase, cache: Path | None, 
     Raises:
         InputError: the thresholds cannot be computed or read.
     """
-    appeal, clients = experiment.appeal, client_groups(phase.federation)
+    appeal, groups = experiment.appeal, client_groups(phase.federation)
 
     def compute() -> dict[str, Thresholds]:
         initial = phase.initial_model()
 
-        def train_alone(population: ClientGroup, local: LocalTraining) -> OwnResults:
-            return own_results(experiment, phase, population, initial, local, ranks, client=SGD())
+        def train_alone(group: ClientGroup, local: LocalTraining) -> OwnResults:
+            return own_results(experiment, phase, group, initial, local, ranks, client=SGD())
 
         return {
-            population.name: appeal.thresholds(population.train, experiment.local, partial(train_alone, population))
-            for population in clients
+            group.name: appeal.thresholds(group.train, experiment.local, partial(train_alone, group))
+            for group in groups
         }
 
     if not appeal.known:
@@ -46,5 +46,5 @@ def client_thresholds(experiment: Experiment, phase: Phase, cache: Path | None, 
     if cache is None or not appeal.trained:
         return compute()
     network, initial = phase.network, phase.initial_model()
-    name = key(experiment, phase.federation.dataset, network.layout, initial, network.frozen_fingerprint, clients)
+    name = key(experiment, phase.federation.dataset, network.layout, initial, network.frozen_fingerprint, groups)
     return cached(cache / f"{name}.safetensors", compute, ranks)

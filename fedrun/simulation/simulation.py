@@ -128,7 +128,7 @@ class Simulation:
 
     @cached_property
     def thresholds(self) -> dict[str, Thresholds]:
-        """The threshold ρ_k of each client, by population; empty if appeal is not measured."""
+        """The threshold ρ_k of each client, by group; empty if appeal is not measured."""
         return client_thresholds(
             self.experiment,
             self._phases[0].phase,
