@@ -165,20 +165,20 @@ class DistributedCohort:
         order = torch.tensor([places[client] for client in clients.tolist()], dtype=torch.int64).argsort()
         total = math.fsum(update.total_weight for update in updates)
         accepted = math.fsum(update.sample_weight for update in updates)
-        names = next((update.reports for update in updates if len(update.clients)), {})
-        measured = next((update.measures for update in updates if len(update.clients)), {})
+        trained = [update for update in updates if len(update.clients)]
         norms = [update.squared_norms for update in updates if update.squared_norms is not None]
         mean, rows = self._sum(local, parts, received, total, order)
 
         def concat(field: list[torch.Tensor]) -> torch.Tensor:
             return torch.cat(field)[order]
 
+        def concat_named(field: list[Vectors]) -> Vectors:
+            return {name: concat([vectors[name] for vectors in field]) for name in (field[0] if field else ())}
+
         return CohortUpdate(
             clients=clients[order],
             samples=concat([update.samples for update in updates]),
-            reports={
-                name: concat([update.reports[name] for update in updates if len(update.clients)]) for name in names
-            },
+            reports=concat_named([update.reports for update in trained]),
             steps=concat([update.steps for update in updates]),
             mean=mean,
             weights=concat([update.weights for update in updates]),
@@ -190,9 +190,7 @@ class DistributedCohort:
             score=_average([(update.score, update.sample_weight) for update in updates], accepted),
             processed=torch.cat([update.processed for update in updates]),
             sample_weight=accepted,
-            measures={
-                name: concat([update.measures[name] for update in updates if len(update.clients)]) for name in measured
-            },
+            measures=concat_named([update.measures for update in trained]),
             squared_norms=concat(norms) if norms else None,
         )
 
