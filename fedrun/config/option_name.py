@@ -21,6 +21,15 @@ def chosen(group: str, part: object) -> str:
     return f"{group}={option_of(group, f'{cls.__module__}.{cls.__qualname__}')}"
 
 
+def chosen_where(*parts: tuple[str, object, object]) -> list[str]:
+    """The config objects for which a condition holds, as the command line chooses them.
+
+    Args:
+        parts: the group, the object and the condition of each.
+    """
+    return [chosen(group, part) for group, part, condition in parts if condition]
+
+
 def option_of(group: str, target: str) -> str:
     """The only option of a group with this class; the class's name if there is no such option, or several.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedrun.config.option_name import chosen
+from fedrun.config.option_name import chosen, chosen_where
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.data.partitions.base import Partition
 from fedrun.data.population import Population
@@ -33,16 +33,12 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
     client, server, clusters = strategy.client, strategy.server, strategy.clusters()
     measured = client.wants & (EMBEDDINGS | {"training_embeddings", "label_counts"})
     private = client.private(layout)
-    needing = [
-        chosen(group, part)
-        for group, part, needs in (
-            ("strategy/client", client, measured or (private is not None and not private.any())),
-            ("strategy/server", server, "head" in server.wants or server.rows == "head"),
-            ("strategy/clustering", clusters, clusters.infers or clusters.reports_labels),
-            ("strategy/post_training", strategy.afterwards(), strategy.afterwards().last_rounds(2)),
-        )
-        if needs
-    ]
+    needing = chosen_where(
+        ("strategy/client", client, measured or (private is not None and not private.any())),
+        ("strategy/server", server, "head" in server.wants or server.rows == "head"),
+        ("strategy/clustering", clusters, clusters.infers or clusters.reports_labels),
+        ("strategy/post_training", strategy.afterwards(), strategy.afterwards().last_rounds(2)),
+    )
     if evaluation.tuned_by and evaluation.tuning_part == "head":
         needing.append("evaluation.tuning_part=head")
     if needing:
@@ -190,19 +186,15 @@ def check_task(
         InputError: naming the part and the task.
     """
     clusters, afterwards = strategy.clusters(), strategy.afterwards()
-    needing = [
-        chosen(group, part)
-        for group, part, needs in (
-            ("partition", partition, partition.needs_classes),
-            ("strategy/client", strategy.client, strategy.client.needs_classes),
-            ("strategy/server", strategy.server, strategy.server.needs_classes),
-            ("attack", attack, attack.needs_classes),
-            ("appeal", appeal, appeal.needs_classes),
-            ("strategy/clustering", clusters, clusters.needs_classes),
-            ("strategy/post_training", afterwards, afterwards.needs_classes),
-        )
-        if needs
-    ]
+    needing = chosen_where(
+        ("partition", partition, partition.needs_classes),
+        ("strategy/client", strategy.client, strategy.client.needs_classes),
+        ("strategy/server", strategy.server, strategy.server.needs_classes),
+        ("attack", attack, attack.needs_classes),
+        ("appeal", appeal, appeal.needs_classes),
+        ("strategy/clustering", clusters, clusters.needs_classes),
+        ("strategy/post_training", afterwards, afterwards.needs_classes),
+    )
     if population.flipped_share:
         needing.append(f"population.flipped_share={population.flipped_share:g}")
     if evaluation.adaptive:

@@ -19,7 +19,7 @@ from fedrun.config.config_class import config_class
 from fedrun.config.grids import Scale
 from fedrun.config.identity import Neutral, identity_hash
 from fedrun.config.no_effect import without_effect
-from fedrun.config.option_name import chosen
+from fedrun.config.option_name import chosen, chosen_where
 from fedrun.config.overrides import home_folder
 from fedrun.data.datasets.base import DatasetConfig, require_dataset_config
 from fedrun.data.partitions.base import Partition
@@ -232,15 +232,11 @@ class Experiment:
                 f"evaluation.client_means=true: allowed if clients send models ({self.strategy.named_client}) for "
                 "one global model (no clusters, no models of their own)"
             )
-        averages_others = [
-            chosen(group, part)
-            for group, part, changes in (
-                ("attack", self.attack, self.attack.needs_rows),
-                ("compression", self.compression, self.compression.changes_means),
-                ("privacy", self.privacy, self.privacy.sees_sums_only),
-            )
-            if changes
-        ]
+        averages_others = chosen_where(
+            ("attack", self.attack, self.attack.needs_rows),
+            ("compression", self.compression, self.compression.changes_means),
+            ("privacy", self.privacy, self.privacy.sees_sums_only),
+        )
         if self.evaluation.client_means and averages_others:
             raise InputError(
                 f"evaluation.client_means=true with {averages_others[0]}: the server averages something else than the "

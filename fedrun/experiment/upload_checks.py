@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedrun.config.option_name import chosen
+from fedrun.config.option_name import chosen, chosen_where
 from fedrun.data.population import Population
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout
@@ -37,12 +37,11 @@ def check_transforms(
     Raises:
         InputError: naming both keys and what is allowed.
     """
-    parts: tuple[tuple[str, object, bool], ...] = (
+    used = chosen_where(
         ("privacy", privacy, privacy.protects),
         ("secure_sum", secure_sum, secure_sum.changes_uploads),
         ("compression", compression, compression.changes_uploads),
     )
-    used = [chosen(group, part) for group, part, is_used in parts if is_used]
     if compression.changes_downloads:
         used.append(f"compression.down={compression.down}")
     if used and not strategy.client.sends:
