@@ -142,14 +142,10 @@ class Simulation:
             phase.network.cuda_graphs = CudaGraphs(phase.samples.device)
         noise_folder = None if self._cache is None else self._cache / "noise"
         pipeline, mechanism = upload_pipeline(experiment, phase, noise_folder)
-        context = ExecutionContext(
-            network=phase.network,
-            samples=phase.samples,
-            clients=phase.federation.train,
-            client=phase.client,
+        context = replace(
+            ExecutionContext.of(phase),
             idle_training=phase.server.idle_training,
             local=mechanism.local(phase.local),
-            seed=phase.seed,
             pipeline=pipeline,
             noised_steps=mechanism.noised_steps,
             attack=experiment.attack if attackers else None,
