@@ -114,7 +114,7 @@ class Vectorized(Executor):
             lambda: [generator(context.seed, "forward", job.round, client) for client in clients],
         )
         rate, together = context.local.rate(job.round), len(strategy.passes)
-        for working, begin, end in objective.stretches():
+        for working, begin, end in objective.batch_ranges():
             carried = None if optimizer is None else optimizer[-working:]
             sizes, firsts = context.clients.sizes[clients[-working:]].tolist(), range(begin, end, together)
             self._descend(weights[-working:], carried, objective, of_last(constants, working), rate, sizes, firsts)
@@ -306,7 +306,7 @@ class Objectives:
         """Whether :meth:`descend` can be used."""
         return self._perceptron is not None
 
-    def stretches(self) -> Iterator[tuple[int, int, int]]:
+    def batch_ranges(self) -> Iterator[tuple[int, int, int]]:
         """The ranges of batches in which the same clients train: how many clients (the last ones), the first batch, and
         the batch after the last.
         """
