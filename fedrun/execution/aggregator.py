@@ -13,7 +13,7 @@ from fedrun.execution.context import ClientResult, ExecutionContext
 from fedrun.execution.running_mean import RunningMean
 from fedrun.strategies.client_state import LAST, ClientStates
 from fedrun.strategies.contract import check_weights
-from fedrun.strategies.server import CohortUpdate, Rows, Senders, ServerState, ServerStrategy
+from fedrun.strategies.server import CohortUpdate, Rows, Senders, ServerState, ServerStrategy, row_entries
 from fedrun.strategies.vectors import MODEL, Vectors
 
 
@@ -109,11 +109,8 @@ class Aggregator:
         weight = fraction * self._weight(position, reports)
         for name, vector in uploads.items():
             self._means.setdefault(name, RunningMean()).add(vector, weight)
-        rows = self._rows_kept
-        if rows != "none":
-            model = uploads[MODEL]
-            layout = self._context.network.layout
-            row = {"head": model[layout.head], "parameters": model[: layout.trainable], "all": model}[rows]
+        if self._rows_kept != "none":
+            row = uploads[MODEL][row_entries(self._rows_kept, self._context.network.layout)]
             if self._rows is None:
                 self._rows = row.new_empty(len(self.clients), len(row))
             self._rows[position] = row

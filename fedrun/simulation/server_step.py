@@ -89,5 +89,5 @@ def attacked(phase: Phase, server: ServerState, update: CohortUpdate, context: E
     """An update with the uploads of attackers that know all honest uploads."""
     if not isinstance(context.attack, Colluding) or not len(update.clients):
         return update
-    layout, model = phase.network.layout, phase.server.broadcast(server)[MODEL]
-    return context.attack.replaced(update, context.attackers, model, layout.trainable, phase.server.rows, layout.head)
+    model = phase.server.broadcast(server)[MODEL]
+    return context.attack.replaced(update, context.attackers, model, phase.server.rows, phase.network.layout)

@@ -30,6 +30,11 @@ COLUMNS = 2**14
 """Entries of the clients' models that a server strategy processes at a time, to avoid a copy of all of them."""
 
 
+def row_entries(rows: Rows, layout: Layout) -> slice:
+    """Where the entries that a server strategy needs lie in a model's vector; for ``none`` there are none."""
+    return {"none": slice(0), "head": layout.head, "parameters": slice(layout.trainable), "all": slice(None)}[rows]
+
+
 @dataclass(frozen=True)
 class Round:
     """The information about a round that a server strategy may use.

@@ -9,6 +9,7 @@ import torch
 
 from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
+from fedrun.models.flat_network import Layout
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.server import CohortUpdate, Senders
 from fedrun.strategies.sgd import SGD
@@ -74,7 +75,8 @@ def replaced(clients, weights, rows="none", norms=None):
     before = update(clients, models, weights)
     before.mean["model"].copy_(mean)
     before = replace(before, squared_norms=norms)
-    return attack.replaced(before, frozenset({5, 6}), received, 1, rows, slice(0, 1))
+    layout = Layout((), trainable=1, size=2, head=slice(0, 1), classes=1, embedding=1)
+    return attack.replaced(before, frozenset({5, 6}), received, rows, layout)
 
 
 def test_the_mean_and_the_rows_with_forged_uploads():

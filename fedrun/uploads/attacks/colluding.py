@@ -8,7 +8,8 @@ from dataclasses import replace
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.server import CohortUpdate, Rows
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.server import CohortUpdate, Rows, row_entries
 from fedrun.strategies.vectors import MODEL
 from fedrun.uploads.attacks.base import Attack
 
@@ -38,9 +39,8 @@ class Colluding(Attack):
         update: CohortUpdate,
         attackers: frozenset[int],
         model: torch.Tensor,
-        trainable: int,
         rows: Rows,
-        head: slice,
+        layout: Layout,
     ) -> CohortUpdate:
         """A cohort's update with the attackers' uploads forged.
 
@@ -48,12 +48,11 @@ class Colluding(Attack):
             update: the cohort's update, with all rows, ``[C, P]``, which may be overwritten.
             attackers: numbers of clients.
             model: the broadcast one, ``[P]``.
-            trainable: T.
             rows: what the server's strategy needs.
-            head: the head's entries.
+            layout: the position of every tensor in a model's vector.
         """
         assert update.rows is not None
-        models = update.rows
+        models, trainable = update.rows, layout.trainable
         attacks = torch.tensor([client in attackers for client in update.clients.tolist()])
         if attacks.any() and not attacks.all():
             device = models.device
@@ -67,5 +66,4 @@ class Colluding(Attack):
                 mean[:trainable] += float(shares[number]) * (forged - models[number, :trainable])
                 models[number, :trainable] = forged
             update = replace(update, mean={**update.mean, MODEL: mean}, squared_norms=norms)
-        kept = {"none": None, "head": models[:, head], "parameters": models[:, :trainable], "all": models}
-        return replace(update, rows=kept[rows])
+        return replace(update, rows=None if rows == "none" else models[:, row_entries(rows, layout)])
