@@ -24,7 +24,7 @@ NOT_METRICS = ("cost/", "time/")
 INTERNALS = "server/"
 """Metrics of a server strategy's own steps: drawn as curves; in a table only with ``--metric``."""
 
-TRAINING = ("train/", "privacy/", INTERNALS)
+TRAINING = ("train/", "privacy/", "compress/", INTERNALS)
 """Metrics whose best value says nothing about the model: they are measured while it changes, or are not about it."""
 
 COUNTS = (

@@ -98,6 +98,12 @@ def test_the_best_of_a_mean_loss_is_the_least(folders):
     assert not quantities.has_best("clients/untested")
 
 
+def test_measures_of_uploads_have_no_best_round():
+    """The largest error memory, or the smallest error of one round's compression, says nothing about the model."""
+    keys = ("compress/error", "compress/ratio", "compress/memory_norm", "privacy/epsilon", "test/accuracy")
+    assert list(filter(quantities.has_best, keys)) == ["test/accuracy"]
+
+
 def test_a_seed_without_a_finite_value_leaves_no_mean(folders):
     folders.write(0, rows(0.2, 0.8))
     folders.write(1, rows(0.2, None))
