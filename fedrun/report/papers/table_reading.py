@@ -298,18 +298,29 @@ class TableReading:
         """Positions of the two cells of rounds that a speed-up is the ratio of: the reference's and the cell's own.
 
         Raises:
-            InputError: the table has none.
+            InputError: the table has none, or several with different targets.
         """
-        rounds = {
-            tuple(sorted({**candidate.coordinates, "metric": ""}.items())): position
-            for position, candidate in enumerate(table)
-            if isinstance(self.metrics.get(candidate.metric), RoundsTo)
-        }
-        place = {**cell.coordinates, "metric": ""}
-        try:
-            return rounds[tuple(sorted({**place, **speed_up.reference}.items()))], rounds[tuple(sorted(place.items()))]
-        except KeyError:
-            raise InputError(f"experiment={self.experiment}: no rounds for the speed-up at {place}") from None
+        rounds: dict[tuple[tuple[str, str], ...], list[int]] = {}
+        for position, candidate in enumerate(table):
+            if isinstance(self.metrics.get(candidate.metric), RoundsTo):
+                place = tuple(sorted({**candidate.coordinates, "metric": ""}.items()))
+                rounds.setdefault(place, []).append(position)
+
+        def only(coordinates: Mapping[str, str]) -> int:
+            match rounds.get(tuple(sorted(coordinates.items())), []):
+                case [position]:
+                    return position
+                case []:
+                    raise InputError(f"experiment={self.experiment}: no rounds for the speed-up at {coordinates}")
+                case several:
+                    targets = listed(table[position].metric for position in several)
+                    raise InputError(
+                        f"experiment={self.experiment}: {targets} at {coordinates}; a speed-up needs the rounds to "
+                        "one target; allowed: one of them"
+                    )
+
+        own = {**cell.coordinates, "metric": ""}
+        return only({**own, **speed_up.reference}), only(own)
 
 
 def unit_of(reading: Reading) -> str:

@@ -14,8 +14,9 @@ from fedrun.report.papers.own_cells import coordinate
 from fedrun.report.papers.paper import numbers_file
 from fedrun.report.papers.paper_table import is_number, paper_tables
 from fedrun.report.papers.results import sections
-from fedrun.report.papers.table_reading import TableReading, command_arguments, described, load, tables
+from fedrun.report.papers.table_reading import SpeedUp, TableReading, command_arguments, described, load, tables
 from fedrun.report.runs import find
+from fedrun.system.errors import InputError
 
 from ...helpers.job_configs import job_config
 from ...helpers.run_folders import Folders, rows
@@ -86,6 +87,23 @@ def test_the_papers_numbers_are_beside_the_folder_of_its_tables(own: Path) -> No
     assert command_arguments("turbosvm/table2", "small") == "experiment=turbosvm/table2 scale=small"
     with with_config_dir(None):
         assert "mine/table1" not in tables()
+
+
+def test_a_speed_up_needs_the_rounds_to_a_single_target(own: Path, folders: Folders) -> None:
+    """With 60 % reached in round 2 of both rates, and 70 % only with one of them, their speed-ups would differ."""
+    metrics = "{to_60: {target: 0.6, interpolated: false}, to_70: {target: 0.7, interpolated: false}"
+    text = EXPERIMENT.replace("{accuracy: {metric: test/accuracy, round: null}", metrics)
+    text = text.replace("loss: {metric: test/loss, round: null}", 'speed_up: {reference: {lr: "0.1"}}')
+    (own / TABLE).write_text(text)
+    header, *_ = NUMBERS.splitlines()
+    cells = [f"mine,T1,,lr={lr},fedavg,{metric},2,,rounds" for lr in (0.1, 0.2) for metric in ("to_60", "to_70")]
+    (own / CSV).write_text("\n".join([header, *cells, "mine,T1,,lr=0.2,fedavg,speed_up,1.0,,x", ""]))
+    reading = load("mine/table1")
+    table = reading.cells()
+    with pytest.raises(InputError, match=r"mine/table1: to_60, to_70 at .*; a speed-up needs the rounds to one target"):
+        reading.reference(table[-1], SpeedUp(reference={"lr": "0.1"}), table)
+    single = [cell for cell in table if cell.metric != "to_70"]
+    assert reading.reference(single[-1], SpeedUp(reference={"lr": "0.1"}), single) == (0, 1)
 
 
 def test_a_row_without_a_run_has_the_papers_numbers(own: Path, folders: Folders) -> None:
