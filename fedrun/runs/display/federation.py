@@ -49,10 +49,12 @@ def _holders(federation: Federation) -> str:
     """Who holds the test samples, in words."""
     if federation.has_pooled_test or not len(federation.test):
         return "in one pooled set"
-    held_out = set(federation.train.names or ()).isdisjoint(federation.test.names or ())
-    one = len(federation.test) == 1
-    users = f"of {len(federation.test):,} {'held-out ' if held_out else ''}{'user' if one else 'users'}"
-    return users if held_out else f"{users}, who also {'trains' if one else 'train'}"
+    names = federation.test.names or ()
+    training = len(set(federation.train.names or ()).intersection(names))
+    users = f"of {len(federation.test):,} {'' if training else 'held-out '}{'user' if len(names) == 1 else 'users'}"
+    if 0 < training < len(names):
+        return f"{users}, {training:,} of whom also {'trains' if training == 1 else 'train'}"
+    return f"{users}, who also {'trains' if training == 1 else 'train'}" if training else users
 
 
 def _own_tests(federation: Federation) -> str:

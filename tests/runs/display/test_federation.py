@@ -63,6 +63,8 @@ def test_summary_without_a_missing_class_has_no_warning():
         (("a", "b"), ("c",), "of 1 held-out user"),
         (("a", "b"), ("b",), "of 1 user, who also trains"),
         (("a", "b"), ("a", "b"), "of 2 users, who also train"),
+        (("a", "b"), ("b", "c"), "of 2 users, 1 of whom also trains"),
+        (("a", "b"), ("a", "b", "c"), "of 3 users, 2 of whom also train"),
     ],
 )
 def test_whose_samples_are_the_test(train, test, words):
