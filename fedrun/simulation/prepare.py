@@ -34,6 +34,7 @@ def prepare_federation(experiment: Experiment) -> Federation:
     partition, population = chosen("partition", experiment.partition), experiment.population
     partitioned = experiment.partition.split(dataset, experiment.seed)
     _check_partitioned(partition, partitioned)
+    _check_common(partition, partitioned, experiment)
     if population.test_share and partitioned.client_test is not None:
         raise InputError(
             f"population.test_share={population.test_share:g} with {partition}, which gives clients test samples of "
@@ -150,6 +151,43 @@ def _check_clients(key: str, train: ClientIndices, client_test: ClientIndices | 
                 f"{key}: client {client} is named {name!r}, and in client_test {client_test.name(client)!r}; allowed: "
                 "the same names in the same order"
             )
+
+
+def _check_common(key: str, partitioned: Federation, experiment: Experiment) -> None:
+    """Reject settings that hold out or change samples of single clients if several clients have the same ones.
+
+    Args:
+        key: the partition's option.
+        partitioned: what the partition, which may be a user's, has returned.
+        experiment: experiment of the run.
+
+    Raises:
+        InputError: naming the setting and the partition.
+    """
+    population, validation, attack = experiment.population, experiment.validation, experiment.attack
+    held_out, changed = "some would train on what others hold out", "a change of one client's would be all clients'"
+    train = _has_common(partitioned.train)
+    tests = partitioned.client_test is not None and _has_common(partitioned.client_test)
+    settings = {
+        f"population.test_share={population.test_share:g}": (population.test_share and train, held_out),
+        f"validation.share={validation.share:g}": (validation.share and train, held_out),
+        f"population.flipped_share={population.flipped_share:g}": (
+            population.flipped_share and (train or tests),
+            changed,
+        ),
+        chosen("attack", attack): (attack.changes_data and attack.share and train, changed),
+    }
+    for setting, (applies, reason) in settings.items():
+        if applies:
+            raise InputError(
+                f"{setting} with {key}, where several clients have the same sample: {reason}; allowed: clients without "
+                "common samples, or without this setting"
+            )
+
+
+def _has_common(clients: ClientIndices) -> bool:
+    """Whether several clients have the same sample."""
+    return len(torch.unique(clients.samples)) < len(clients.samples)
 
 
 def _cut_to_longest(dataset: Dataset) -> Dataset:

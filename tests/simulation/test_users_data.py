@@ -123,6 +123,34 @@ def test_clients_may_share_samples() -> None:
     assert federation.client_test is not None and federation.client_test.samples.tolist() == [5, 5]
 
 
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ("population.test_share=0.5", "some would train on what others hold out"),
+        ("validation.share=0.5", "some would train on what others hold out"),
+        ("population.flipped_share=0.5", "a change of one client's would be all clients'"),
+        ("attack=label_flip attack.share=0.5", "a change of one client's would be all clients'"),
+    ],
+)
+def test_common_samples_are_neither_held_out_nor_changed(overrides: str, reason: str) -> None:
+    """Of the clients 3, 7, 8, 9 and 7, 8, 9, 10 each would train on some of what the other holds out."""
+    shared = partitioned(lambda dataset: pooled(dataset, [[3, 7, 8, 9], [7, 8, 9, 10]]))
+    experiment = replace(build_experiment(compose(overrides.split())), partition=shared.partition)
+    setting = overrides.partition(" ")[0]
+    message = f"^{setting} with partition=Mine, where several clients have the same sample: {reason}; allowed: clients"
+    with pytest.raises(InputError, match=message):
+        prepare_federation(experiment)
+    separate = partitioned(lambda dataset: pooled(dataset, [[3, 7, 8, 9], [10, 11, 12, 13]]))
+    assert len(prepare_federation(replace(experiment, partition=separate.partition)).train) == 2
+
+
+def test_common_tests_are_not_flipped() -> None:
+    shared = partitioned(lambda dataset: own_tests(dataset, [[3, 7], [4, 8]], [[5], [5]]))
+    experiment = replace(build_experiment(compose(["population.flipped_share=0.5"])), partition=shared.partition)
+    with pytest.raises(InputError, match="where several clients have the same sample: a change of one"):
+        prepare_federation(experiment)
+
+
 def with_tests(dataset: Dataset) -> Federation:
     return own_tests(dataset, [[3, 7], [4, 8]], [[5], [1442, 1443]])
 
