@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from dataclasses import replace
 
@@ -22,6 +23,8 @@ from fedrun.system.errors import InputError
 from fedrun.training.batches import smallest_batch
 from fedrun.uploads.privacy.sample_level import SampleLevel
 
+log = logging.getLogger(__name__)
+
 
 def prepare_federation(experiment: Experiment) -> Federation:
     """The federation of an experiment, with its population and its attackers.
@@ -35,6 +38,12 @@ def prepare_federation(experiment: Experiment) -> Federation:
     partitioned = experiment.partition.split(dataset, experiment.seed)
     _check_partitioned(partition, partitioned)
     _check_common(partition, partitioned, experiment)
+    if (population.test_share or experiment.validation.share) and _divides_overlapping(partitioned):
+        log.warning(
+            "%s divides a text's windows among clients, and each shares input with %d windows before and after it: "
+            "samples that are held out of a client overlap training samples of others; partition=natural keeps the "
+            "windows of a user together", partition, partitioned.dataset.overlap,
+        )  # fmt: skip
     if population.test_share and partitioned.client_test is not None:
         raise InputError(
             f"population.test_share={population.test_share:g} with {partition}, which gives clients test samples of "
@@ -188,6 +197,17 @@ def _check_common(key: str, partitioned: Federation, experiment: Experiment) -> 
 def _has_common(clients: ClientIndices) -> bool:
     """Whether several clients have the same sample."""
     return len(torch.unique(clients.samples)) < len(clients.samples)
+
+
+def _divides_overlapping(partitioned: Federation) -> bool:
+    """Whether samples that may share input, those of one user, are divided among several clients."""
+    dataset, train = partitioned.dataset, partitioned.train
+    if not dataset.overlap:
+        return False
+    ends = torch.tensor([len(dataset.targets)]) if dataset.users is None else dataset.users.offsets[1:]
+    users = torch.bucketize(train.samples, ends, right=True)
+    clients = torch.repeat_interleave(torch.arange(len(train)), train.sizes)
+    return len(torch.unique(users * len(train) + clients)) > len(torch.unique(users))
 
 
 def _cut_to_longest(dataset: Dataset) -> Dataset:

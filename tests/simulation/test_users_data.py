@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from fedrun.config.composed import compose
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Users
 from fedrun.data.datasets.in_memory import in_memory
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.partitions.base import Partition
@@ -149,6 +150,37 @@ def test_common_tests_are_not_flipped() -> None:
     experiment = replace(build_experiment(compose(["population.flipped_share=0.5"])), partition=shared.partition)
     with pytest.raises(InputError, match="where several clients have the same sample: a change of one"):
         prepare_federation(experiment)
+
+
+@pytest.mark.parametrize(
+    ("parts", "overrides", "warned"),
+    [
+        ([range(20), range(20, 40)], ["validation.share=0.3"], False),  # a text for each client
+        ([range(0, 40, 2), range(1, 40, 2)], ["validation.share=0.3"], True),
+        ([range(0, 40, 2), range(1, 40, 2)], ["validation.share=0.5", "validation.of=clients"], True),
+        ([range(0, 40, 2), range(1, 40, 2)], ["population.test_share=0.3"], True),
+        ([range(0, 40, 2), range(1, 40, 2)], [], False),  # nothing is held out
+    ],
+)
+def test_windows_of_a_text_on_several_clients_are_warned_of(
+    caplog: pytest.LogCaptureFixture, parts: list[range], overrides: list[str], warned: bool
+) -> None:
+    """Two texts of 20 windows, each of which shares input with the three before and after it."""
+    users = Users(("a", "b", "test"), torch.tensor([0, 20, 40, SAMPLES]), 2)
+
+    def split(dataset: Dataset) -> Federation:
+        return pooled(replace(dataset, users=users, overlap=3), [list(part) for part in parts])
+
+    experiment = replace(build_experiment(compose(overrides)), partition=partitioned(split).partition)
+    federation = prepare_federation(experiment)
+    assert ("partition=Mine divides a text's windows among clients, and each shares input with 3" in caplog.text) == (
+        warned
+    )
+    if overrides:
+        held_out = federation.test if federation.client_test is None else federation.client_test
+        distance = (federation.train.samples[:, None] - held_out.samples).abs()
+        same_text = (federation.train.samples[:, None] < 20) == (held_out.samples < 20)
+        assert bool(((distance <= 3) & same_text).any()) == warned
 
 
 def with_tests(dataset: Dataset) -> Federation:
