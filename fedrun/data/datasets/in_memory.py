@@ -253,7 +253,8 @@ def _array(values: Any) -> np.ndarray:
 
 def users_of(names: Sequence[str], offsets: np.ndarray, test: int) -> Users:
     """The users of training samples in their order, and one test user with all test samples."""
-    return Users((*names, "test"), torch.from_numpy(np.append(offsets, offsets[-1] + test)), len(names))
+    offsets = np.append(offsets, offsets[-1] + test)
+    return Users((*names, "test"), torch.from_numpy(offsets), len(names), pooled_test=True)
 
 
 def require_labels(labels: np.ndarray, allowed: range, where: object) -> None:

@@ -35,7 +35,7 @@ class Natural(Partition):
 
     Attributes:
         sample_fraction: share of all samples, in (0, 1]: whole users are drawn, for training and test alike, until
-            together they have at least this share. The others are dropped.
+            together they have at least this share. The others are dropped. A test split without users is kept whole.
         train_fraction: share of the users that become clients, in (0, 1); 0.9 in LEAF and TurboSVM-FL.
         min_samples: smallest number of samples of a user, in training and test, unless the dataset requires more
             (:attr:`fedrun.data.datasets.base.Users.min_samples`); 1 drops only users without samples.
@@ -59,7 +59,9 @@ class Natural(Partition):
         sampled = self._sampled_users(users, seed)
         training = self._training_users(users, sampled, seed)
         min_samples = max(self.min_samples, users.min_samples)
-        enough = sampled & (users.offsets.diff().numpy() >= min_samples)
+        least = np.full(len(users.names), min_samples)
+        least[len(users.names) - users.pooled_test :] = 1
+        enough = sampled & (users.offsets.diff().numpy() >= least)
         for group, members in (("training", sampled & training), ("test", sampled & ~training)):
             kept = members & enough
             if not kept.any():
@@ -80,18 +82,20 @@ class Natural(Partition):
 
     def _sampled_users(self, users: Users, seed: int) -> np.ndarray:
         """Which users ``sample_fraction`` keeps, bool ``[U]``."""
+        result = np.ones(len(users.names), dtype=bool)
         if self.sample_fraction == 1:
-            return np.ones(len(users.names), dtype=bool)
+            return result
+        names = users.names[: len(users.names) - users.pooled_test]
         # A person may be a user of both splits.
-        people = {name: person for person, name in enumerate(dict.fromkeys(users.names))}
-        person = np.array([people[name] for name in users.names])
-        sizes = np.bincount(person, weights=users.offsets.diff().numpy())
+        people = {name: person for person, name in enumerate(dict.fromkeys(names))}
+        person = np.array([people[name] for name in names])
+        sizes = np.bincount(person, weights=users.offsets.diff().numpy()[: len(names)])
         order = list(people.values())
         random.Random(seed).shuffle(order)
         before = np.cumsum(sizes[order]) - sizes[order]
         sampled = np.zeros(len(people), dtype=bool)
         sampled[np.array(order)[before < self.sample_fraction * sizes.sum()]] = True
-        result: np.ndarray = sampled[person]
+        result[: len(names)] = sampled[person]
         return result
 
     def _training_users(self, users: Users, sampled: np.ndarray, seed: int) -> np.ndarray:

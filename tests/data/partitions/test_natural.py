@@ -1,10 +1,12 @@
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrun.data.datasets.in_memory import InMemory
 from fedrun.data.partitions.natural import Natural
 from fedrun.system.errors import InputError
 
@@ -119,3 +121,17 @@ def test_a_user_in_both_splits_is_drawn_or_left_out_as_a_whole(make_dataset):
     federation = Natural(sample_fraction=0.5, train_fraction=0.9, min_samples=1, seed=0).split(dataset, 0)
     assert len(federation.train) == 10
     assert federation.train.names == federation.test.names
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_test_split_without_users_is_kept_whole(seed):
+    """Of 40 samples of four persons 20 are those of two, whichever are drawn; the test is none of the persons."""
+    owners = [person for person in ("a", "b", "c", "test") for _ in range(10)]
+    train, test = (np.zeros((count, 2), np.float32) for count in (40, 30))
+    own = InMemory.of((train, np.arange(40) % 2), (test, np.arange(30) % 2), 2, users=owners)
+    partition = Natural(sample_fraction=0.5, train_fraction=0.9, min_samples=10, seed=seed)
+    federation = partition.split(own.load(), 0)
+    assert federation.train.sizes.tolist() == [10, 10]
+    assert federation.test.samples.tolist() == list(range(40, 70)) and federation.test.names == ("test",)
+    few = InMemory.of((train, np.arange(40) % 2), (test[:9], np.arange(9) % 2), 2, users=owners)
+    assert partition.split(few.load(), 0).test.sizes.tolist() == [9]
