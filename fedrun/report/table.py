@@ -31,7 +31,7 @@ class Table:
 
 def markdown(table: Table) -> str:
     """A heading, a table in GitHub's dialect with columns lined up, and the texts around it as paragraphs."""
-    body = [[cell.replace("|", "\\|") for cell in row] for row in (table.header, *table.rows)]
+    body = [[" ".join(cell.replace("|", "\\|").splitlines()) for cell in row] for row in (table.header, *table.rows)]
     widths = [max(3, *map(len, column)) for column in zip(*body, strict=True)]
 
     def line(cells: Sequence[str]) -> str:

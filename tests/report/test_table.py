@@ -18,6 +18,11 @@ def test_markdown():
     ]
 
 
+def test_a_line_break_in_a_value_does_not_break_the_table():
+    lines = markdown(Table("T", ("key", "value"), (("a\nb\n", "c\r\nd"),))).splitlines()
+    assert lines[2:] == ["| key | value |", "| --- | ----: |", "| a b |   c d |"]
+
+
 def test_latex():
     assert latex(TABLE).splitlines() == [
         r"\begin{table}",
