@@ -148,6 +148,9 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "X")  # one fewer than the colours: 42 labels before a pair of them is repeated
 INK, GRID = "#333333", "#DDDDDD"
 
+NAME_HEIGHT = 0.06
+"""The height of a target's name, as a share of its panel's."""
+
 
 def panels_of(rows: Iterable[Row]) -> list[tuple[str, tuple[str, ...]]]:
     """Title of each panel and the metrics in it: the task's metrics, the losses, GM-Appeal."""
@@ -239,16 +242,31 @@ def finish(axes: Axes, title: str, label: str, logarithmic: bool) -> None:
 
 
 def mark_targets(axes: Axes, targets: Sequence[Target]) -> None:
-    """A dotted line for each target, named at the left edge, where most curves are still far from it."""
-    places = [target.value * (100 if wording.is_share(target.metric) else 1) for target in targets]
-    for place in places:
+    """A dotted line for each target, named at the left edge, where most curves are still far from it.
+
+    Targets whose names would lie on one another share a place.
+    """
+    logarithmic = axes.get_yscale() == "log"
+    places = {
+        wording.target(target): target.value * (100 if wording.is_share(target.metric) else 1)
+        for target in sorted(targets, key=lambda target: target.value)
+        if target.value > 0 or not logarithmic
+    }
+    for place in places.values():
         axes.axhline(place, color=INK, linewidth=0.9, linestyle=":", zorder=1)
-    bottom, top = axes.get_ylim()
-    for target, place in zip(targets, places, strict=True):
-        near_top = place > top - 0.1 * (top - bottom)  # below the line, as the title is above it
+    scaled = math.log10 if logarithmic else float
+    bottom, top = map(scaled, axes.get_ylim())
+    groups: list[list[str]] = []
+    for name, place in places.items():
+        if groups and scaled(place) - scaled(places[groups[-1][-1]]) < NAME_HEIGHT * (top - bottom):
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    for group in groups:
+        near_top = scaled(places[group[-1]]) > top - 0.1 * (top - bottom)  # below the lines, as the title is above them
         axes.annotate(
-            wording.target(target),
-            xy=(0.0, place),
+            ", ".join(group),
+            xy=(0.0, places[group[0 if near_top else -1]]),
             xycoords=("axes fraction", "data"),
             xytext=(3, -2 if near_top else 2),
             textcoords="offset points",

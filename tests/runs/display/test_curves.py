@@ -184,6 +184,32 @@ def test_the_name_of_a_target_at_the_top_is_below_its_line():
     assert [(text.get_text(), text.get_va()) for text in axes.texts] == [("20 %", "bottom"), ("90 %", "top")]
 
 
+def test_names_of_targets_do_not_lie_on_one_another():
+    """On an axis from -5 to 105, 50 and 52 % are a fifty-fifth of the height apart, 52 and 60 % a fourteenth."""
+    axes = Figure().add_subplot()
+    axes.plot([0, 1], [0.0, 100.0])
+    mark_targets(axes, [Target.of(0.99), Target.of(0.6), Target.of(0.52), Target.of(0.5), Target.of(0.97)])
+    places = [(text.get_text(), round(text.xy[1], 9), text.get_va()) for text in axes.texts]
+    assert places == [("50 %, 52 %", 52.0, "bottom"), ("60 %", 60.0, "bottom"), ("97 %, 99 %", 97.0, "top")]
+    assert sorted(round(line.get_ydata()[0], 9) for line in axes.lines[1:]) == [50, 52, 60, 97, 99]
+
+
+def test_names_of_targets_on_a_logarithmic_axis():
+    """From 0.001 to 10, 0.1 and 0.15 are a twenty-third of the height apart, 0.1 and 0.2 a thirteenth."""
+    axes = Figure().add_subplot()
+    axes.set_yscale("log")
+    axes.set_ylim(0.001, 10)
+    mark_targets(
+        axes, [Target.of(f"test/loss:{loss}") for loss in (0.0, 0.1, 0.15, 0.02, 9)] + [Target.of("train/loss:0.04")]
+    )
+    assert [(text.get_text(), text.get_va()) for text in axes.texts] == [
+        ("test loss 0.02", "bottom"),
+        ("train loss 0.04", "bottom"),
+        ("test loss 0.1, test loss 0.15", "bottom"),
+        ("test loss 9", "top"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("labels", "columns", "lines"),
     [
