@@ -228,6 +228,12 @@ def test_embedded_json_cannot_end_its_element():
             """targets: [{value: 5, name: '<'}]}).svg.match(/points="([^"]*)"|>&#60;</g)""",
             ['points="56.0,376.0 844.0,16.0"', ">&#60;<"],  # 860 x 420 less margins of 56, 16, 16 and 44
         ),
+        (
+            "draw([], {width: 860, height: 420, x: [0, 4], y: [0, 10], logX: false, logY: false, xLabel: '',"
+            "yLabel: '', targets: [7, 5.25, 5].map((value) => ({value, name: `${value}`}))})"
+            """.svg.match(/class="named"[^<]*/g)""",
+            ['class="named" x="60" y="183">5, 5.25', 'class="named" x="60" y="120">7'],  # 36 pixels for each unit
+        ),
     ],
 )
 def test_the_scripts_arithmetic(expression, value):

@@ -2,6 +2,7 @@
 // The arithmetic and the SVG of the curves. Nothing here knows the page's elements.
 
 const LEFT = 56, RIGHT = 16, TOP = 16, BOTTOM = 44;
+const NAME = 13;  // pixels from one line of a name to the next
 const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888"];
 const DASHES = ["", "7 3", "2 3", "9 3 2 3"];  // distinguish neighbours without colours; 28 curves until both repeat
 const CROWD = 28;  // more curves than this are thin
@@ -210,9 +211,15 @@ function draw(curves, view) {
     }
   }
   parts.push("</g>");
-  for (const {value, name} of view.targets.filter(({value}) => value >= view.y[0] && value <= view.y[1])) {
+  const visible = view.targets.filter(({value}) => value >= view.y[0] && value <= view.y[1]);
+  const named = [];  // the names at each place: those that would lie on one another share one
+  for (const {value, name} of visible.sort((one, other) => one.value - other.value)) {
     parts.push(`<line class="target" x1="${LEFT}" x2="${width - RIGHT}" y1="${y(value)}" y2="${y(value)}"/>`);
-    parts.push(`<text class="named" x="${LEFT + 4}" y="${y(value) - 4}">${escaped(name)}</text>`);
+    const names = named.length && named.at(-1).place - y(value) < NAME ? named.pop().names : [];
+    named.push({place: y(value), names: [...names, name]});
+  }
+  for (const {place, names} of named) {
+    parts.push(`<text class="named" x="${LEFT + 4}" y="${place - 4}">${escaped(names.join(", "))}</text>`);
   }
   const middle = (TOP + height - BOTTOM) / 2;
   parts.push(`<text class="axis" x="${(LEFT + width - RIGHT) / 2}" y="${height - 8}" text-anchor="middle">${escaped(view.xLabel)}</text>`);
