@@ -149,7 +149,7 @@ def on_other_data(setting: Setting, reference: Setting) -> bool:
 
 def _numbers_by_size(name: str) -> list[tuple[float, str]]:
     """An order of names in which ``rounds=5`` comes before ``rounds=30``, and ``lr=0.05`` before ``lr=0.1``."""
-    parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", name)
+    parts = re.split(r"((?:(?<==)-)?\d+(?:\.\d+)?(?:e-?\d+)?)", name)
     return [(float(part), "") if number % 2 else (-1.0, part) for number, part in enumerate(parts)]
 
 

@@ -147,10 +147,10 @@ def test_leaves():
 
 
 def test_numbers_in_names_are_sorted_by_size(folders):
-    for lr in (0.5, 10.0, 0.05, 1e-3, 2.0):
+    for lr in (0.5, 10.0, -0.5, 0.05, 1e-3, -2.0, 2.0):
         folders.write(0, rows(0.1), changes={"local.lr": lr})
     found, _ = settings(find([str(folders.top)]).runs)
-    assert [setting.name for setting in found] == [f"local.lr={lr}" for lr in (0.001, 0.05, 0.5, 2.0, 10.0)]
+    assert [setting.name for setting in found] == [f"local.lr={lr}" for lr in (-2.0, -0.5, 0.001, 0.05, 0.5, 2.0, 10.0)]
 
 
 def test_a_key_of_earlier_versions_is_not_a_users():
