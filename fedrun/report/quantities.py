@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import ESTIMATED_ACCURACY, lower_is_better
 from fedrun.evaluation.rounds_to_target import describe
@@ -39,6 +40,9 @@ COUNTS = (
     "unseen/untested",
 )
 """Counts that are reported only where they are not zero, and have no best value."""
+
+SIDES = pooled_names("attack_success")
+"""Metrics of which more is better for an attack and worse for the server, so that none of their values is the best."""
 
 ADAPTIVE = (ESTIMATED_ACCURACY, "evaluated")
 """Metrics of adaptive evaluations: the number of samples tested, and the accuracy on these if they are not all."""
@@ -169,7 +173,7 @@ def is_internal(key: str) -> bool:
 
 def has_best(key: str) -> bool:
     """Whether the best value of a metric says something about the model."""
-    return not key.startswith(TRAINING) and key not in COUNTS and not key.endswith("_std")
+    return not key.startswith(TRAINING) and key not in (*COUNTS, *SIDES) and not key.endswith("_std")
 
 
 def finite(value: float | int | None) -> float | None:
