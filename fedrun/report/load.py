@@ -121,7 +121,7 @@ class LoadedRun:
         Raises:
             InputError: the data cannot be loaded, or they are not those of the run.
         """
-        from fedrun.simulation.prepare import prepare_federation
+        from fedrun.simulation.federation import prepare_federation
 
         federation = prepare_federation(self._experiment)
         if self.run.data not in (None, federation.dataset.fingerprint):

@@ -18,7 +18,7 @@ from fedrun.execution.context import ExecutionContext
 from fedrun.execution.hardware import openmp_threads
 from fedrun.experiment.aggregation.asynchronous import Asynchronous
 from fedrun.experiment.experiment import Experiment
-from fedrun.simulation.prepare import first_phase
+from fedrun.simulation.first_phase import first_phase
 from fedrun.simulation.round_work import RoundWork
 from fedrun.strategies.client import is_personal
 from fedrun.system.cores import cores

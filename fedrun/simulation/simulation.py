@@ -37,8 +37,9 @@ from fedrun.models.cuda_graphs import CudaGraphs
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.simulation.active_phase import ActivePhase
 from fedrun.simulation.costs import late_costs, round_costs, start_costs
+from fedrun.simulation.federation import prepare_federation
 from fedrun.simulation.finite_uploads import require_finite
-from fedrun.simulation.prepare import first_phase, prepare_federation
+from fedrun.simulation.first_phase import first_phase
 from fedrun.simulation.round_runner import RoundRunner
 from fedrun.simulation.round_work import RoundWork
 from fedrun.simulation.selection import Participations, select_cohort

@@ -1,0 +1,113 @@
+"""The first phase of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from fedrun.config.option_name import chosen
+from fedrun.data.datasets.base import Dataset, Symbols
+from fedrun.data.federation import Federation
+from fedrun.data.samples import Samples
+from fedrun.experiment.checks import check_client_tests, check_head, check_shared
+from fedrun.experiment.experiment import Experiment
+from fedrun.experiment.upload_checks import check_parameters
+from fedrun.models.trial import check_network
+from fedrun.strategies.phase import Phase, build_network, cohort_size
+from fedrun.system.errors import InputError
+from fedrun.training.batches import smallest_batch
+from fedrun.uploads.privacy.sample_level import SampleLevel
+
+
+def _cut_to_longest(dataset: Dataset) -> Dataset:
+    """A dataset whose batches of padded texts are cut to their longest text."""
+    return dataset if dataset.spec.padding is None else replace(dataset, encoding=Symbols(dataset.spec.padding))
+
+
+def _check_colluding(experiment: Experiment, attackers: int, clients: int, cohort: int) -> None:
+    """Reject attackers that need honest uploads if no round has both kinds of clients.
+
+    Args:
+        experiment: experiment of the run.
+        attackers: number of clients that attack.
+        clients: N.
+        cohort: the fewest clients of a round.
+
+    Raises:
+        InputError: naming the keys and what is allowed.
+    """
+    strategy, attack = experiment.strategy, experiment.attack
+    forges = f"{chosen('attack', attack)}, which computes its uploads from the honest ones of the same round"
+    if attackers == clients:
+        raise InputError(
+            f"attack.share={attack.share:g} with {forges}: all {clients} clients would attack; allowed: at most "
+            f"{(clients - 1) / clients:g}"
+        )
+    if cohort == 1 and not strategy.afterwards().last_rounds(experiment.rounds):
+        raise InputError(
+            f"clients_per_round={experiment.clients_per_round:g} with {forges}: a round may have one client; "
+            "allowed: at least 2, with participation=everyone"
+        )
+
+
+def first_phase(experiment: Experiment, federation: Federation, device: torch.device) -> Phase:
+    """The first phase of a run; most runs have no other.
+
+    Raises:
+        InputError: the strategy or the model does not fit the federation.
+    """
+    strategy, dataset, clients = experiment.strategy, federation.dataset, len(federation.train)
+    cohort = cohort_size(1 if experiment.population.pooled else experiment.clients_per_round, clients)
+    strategy.server.check(experiment.first_rounds, cohort)
+    least = strategy.server.least_uploads
+    participation, aggregation = experiment.participation, experiment.aggregation
+    for rule, fewest, allowed in (
+        (
+            chosen("participation", participation),
+            participation.fewest(cohort, clients, experiment.first_rounds),
+            "participation=everyone",
+        ),
+        (chosen("aggregation", aggregation), aggregation.fewest(cohort), "aggregation=synchronous"),
+    ):
+        if fewest < least:
+            raise InputError(
+                f"{rule} with {strategy.named_server}, which needs at least {least} uploads: a round may have only "
+                f"{fewest}; allowed: {allowed}"
+            )
+    experiment.aggregation.check_clients(clients)
+    strategy.afterwards().check_clients(clients)
+    experiment.model.check(dataset.spec)
+    network = build_network(
+        experiment.model, experiment.initial, dataset.spec, experiment.seed, device, strategy.server
+    )
+    smallest = 2
+    if not isinstance(experiment.privacy, SampleLevel):  # which rejects all layers that mix samples
+        smallest = min(smallest_batch(federation.train.sizes, experiment.local.batch_size), 2)
+    check_network(network.network, dataset.spec, chosen("model", experiment.model), smallest)
+    strategy.check_private(network.layout)
+    check_client_tests(strategy, experiment.appeal, experiment.evaluation, federation.client_test is not None)
+    check_head(strategy, experiment.evaluation, network.layout)
+    check_shared(strategy, experiment.local, network.layout)
+    check_parameters(strategy.client, network.layout, experiment.compression, experiment.attack)
+    if experiment.attack.needs_rows and federation.attackers:
+        varies = experiment.participation.varies and cohort < clients
+        _check_colluding(experiment, len(federation.attackers), clients, 1 if varies else cohort)
+    phase = Phase(
+        end=experiment.first_rounds,
+        run_rounds=experiment.rounds,
+        seed=experiment.seed,
+        federation=federation,
+        samples=Samples.of(_cut_to_longest(dataset) if experiment.model.reads_any_length else dataset, device),
+        model=experiment.model,
+        initial=experiment.initial,
+        network=network,
+        client=strategy.client,
+        server=strategy.server,
+        clustering=strategy.clusters(),
+        local=experiment.local,
+        cohort_size=cohort,
+        params_down=0 if federation.is_pooled else clients * network.frozen_size,
+    )
+    _ = phase.absent  # a model that the client strategy cannot work with is rejected before the first round
+    return phase
