@@ -32,7 +32,7 @@ class Baselines:
         """The setting of this name, those of this strategy, or the only one with this ``KEY=VALUE``.
 
         Raises:
-            InputError: there is none, or several have the same condition or value.
+            InputError: there is none, several have the same condition or value, or no setting is left to compare.
         """
         what = "strategy"
         matches = tuple(setting for setting in settings if setting.name == name)
@@ -44,6 +44,9 @@ class Baselines:
         if not matches or not found.distinct or (what == "value" and len(matches) > 1):
             problem = f"{len(matches)} settings have this {what}" if matches else "no such setting"
             raise InputError(f"baseline {name}: {problem}; allowed: {', '.join(setting.name for setting in settings)}")
+        if len(matches) == len(settings):
+            allowed = ", ".join(setting.name for setting in settings) if len(settings) > 1 else "with other settings"
+            raise InputError(f"baseline {name}: no setting is left to compare; allowed: {allowed}")
         return found
 
     @cached_property

@@ -187,6 +187,7 @@ def significance(
         f"Mean difference over common seeds and p of the two-sided {NAMES[test]}, not corrected for the number of "
         "comparisons. Rounds and virtual seconds are compared where both reached the target on all common seeds."
     ]
+    notes += common_seeds(pairs)
     if len(baselines.settings) > 1:
         notes.append(f"Each setting is compared with {baselines.name} of the same {baselines.required}.")
     reasons = {result.reason for result in results.values() if result.reason}
@@ -200,6 +201,20 @@ def significance(
     notes += [*other_data(pairs), *remarks(settings, {quantity.metric for quantity in columns})]
     header = ("setting", *(quantity.heading for quantity in columns))
     return Table(f"Difference from {baselines.name}", header, rows, notes=tuple(notes))
+
+
+def common_seeds(pairs: Sequence[tuple[Setting, Setting]]) -> list[str]:
+    """A line for each set of seeds over which settings are compared, if the baseline or the settings have others."""
+    names: dict[str, list[str]] = {}
+    for setting, baseline in pairs:
+        ours, theirs = ({run.seed for run in one.complete} for one in (setting, baseline))
+        if ours != theirs:
+            names.setdefault(", ".join(map(str, sorted(ours & theirs))), []).append(setting.name)
+    return [
+        f"Compared over {f'seeds {seeds}' if seeds else 'no seed'} only, while means are over each setting's own: "
+        f"{', '.join(those)}."
+        for seeds, those in names.items()
+    ]
 
 
 def other_data(pairs: Sequence[tuple[Setting, Setting]]) -> list[str]:

@@ -65,6 +65,14 @@ def test_a_strategy_with_one_setting_is_compared_under_its_own_condition_only(fo
     assert table.notes[-1].startswith("Not compared, because no baseline has the same ")
 
 
+def test_a_baseline_that_every_setting_is_one_of_is_rejected(by_rate):
+    by_rate = [setting for setting in by_rate if setting.strategy == "fedavg"]
+    with pytest.raises(InputError, match=r"^baseline fedavg: no setting is left to compare; allowed: fedavg local.lr="):
+        Baselines.named(by_rate, "fedavg")
+    with pytest.raises(InputError, match="no setting is left to compare; allowed: with other settings$"):
+        Baselines.named(by_rate[:1], "fedavg")
+
+
 def test_each_condition_has_its_own_ranks(by_rate):
     first, second = ranking(by_rate)
     assert first.title == "Ranks by test accuracy, local.lr=0.1"
