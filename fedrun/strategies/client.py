@@ -81,9 +81,12 @@ class LinearCorrection:
 
     def add_to(self, gradient: torch.Tensor, model: torch.Tensor) -> None:
         """Add the part that precedes gradient clipping to the gradient ``[..., T]`` at this model, in place."""
-        gradient.add_(self.shift)
-        if self.strength is not None and not self.decays:
-            gradient.addcmul_(model, self.strength)
+        if self.strength is None or self.decays:
+            gradient.add_(self.shift)
+        else:
+            # The product is rounded by itself, so that it cancels the shift exactly where the correction is zero: of
+            # the rounding error that a fused multiply-add leaves, Adam would make a step.
+            gradient.add_((model * self.strength).add_(self.shift))
 
     @property
     def decay(self) -> torch.Tensor | None:

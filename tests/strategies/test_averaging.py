@@ -224,6 +224,33 @@ def test_fedadam_leaves_parameters_alone_that_no_client_moved(make_experiment, w
     assert not torch.isclose(weight[:, 0], initial[:, 0]).all()
 
 
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        Strategy(client=option("strategy/client", "fedprox", mu=0.3), server=FEDAVG),
+        Strategy(client=option("strategy/client", "feddyn", alpha=0.3), server=option("strategy/server", "feddyn")),
+    ],
+    ids=["fedprox", "feddyn"],
+)
+def test_clients_adam_leaves_parameters_alone_that_have_no_gradient(make_experiment, strategy, executor):
+    """The weights of the black pixel stay where they are, at y = x with h = 0, so their correction is 0, too.
+
+    That is μ y − μ x of FedProx, α_k y + α_k (h − x) of FedDyn.
+    """
+    experiment = make_experiment(
+        network=mlp,
+        strategy=strategy,
+        local={"optimizer": "adam", "lr": 0.01, "epochs": 2},
+        hardware={"executor": executor},
+        clients_per_round=COHORT,
+    )
+    initial = Simulation(experiment).initial().server.model[:96].view(6, 16)
+    weight = final_model(experiment, 3)[:96].view(6, 16)
+    assert torch.equal(weight[:, 12], initial[:, 12])
+    assert not torch.isclose(weight[:, 0], initial[:, 0]).all()
+
+
 def test_fedprox_without_pull_is_fedavg(make_experiment):
     prox = Strategy(client=option("strategy/client", "fedprox", mu=0.0), server=FEDAVG)
     experiment = make_experiment(network=mlp, local={"epochs": 2, "momentum": 0.9})
