@@ -22,10 +22,10 @@ Metric = Literal["kl", "l2"]
 class FedDisco(ServerStrategy):
     """The mean of the clients' models with weights w_k ∝ max(p_k − a d_k + b, 0), p_k = n_k / Σ_S n_j.
 
-    d_k is the discrepancy between the client's label distribution q_k and the target distribution u. Every client sends
-    its numbers of samples per class once. This discloses information about its data; the costs include it. If all
-    weights of a cohort are 0, they are p_k (the published code fails). Float buffers are averaged with the same
-    weights.
+    S is the whole cohort, including clients whose upload is not finite and not used. d_k is the discrepancy between the
+    client's label distribution q_k and the target distribution u. Every client sends its numbers of samples per class
+    once. This discloses information about its data; the costs include it. If all weights of a cohort are 0, they are
+    p_k (the published code fails). Float buffers are averaged with the same weights.
 
     Attributes:
         discrepancy_weight: a ≥ 0.

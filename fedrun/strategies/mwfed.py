@@ -50,6 +50,8 @@ class MWFedClient(ClientStrategy):
 class MWFedServer(ServerStrategy):
     """The mean of the clients' models with weights ω_k, which also divide the round's local steps.
 
+    The steps to divide are those that the cohort's clients would make in FedAvg, Σ τ_k.
+
     Attributes:
         gamma: γ > 0, how fast weights grow.
         growth: ``threshold``: ω_k ← ω_k (1 + γ) if F_k(w) ≥ ρ_k; ``exponential``: ω_k ← ω_k exp(γ (F_k(w) − ρ_k)).

@@ -25,8 +25,8 @@ class PFedMe(ClientStrategy):
 
     Both start at the broadcast model in every round. For every batch, θ makes K steps on its loss + λ/2 ‖θ − w‖², and
     then w one step of rate ``local.lr`` towards θ. The paper's R batches per round are ``local.steps``; its server's
-    β ≠ 1 is ``strategy/server=fedavgm strategy.server.momentum=0 strategy.server.lr=β``. Only participants train; the
-    published code trains all clients in every round.
+    β ≠ 1 is ``strategy/server=fedavgm strategy.server.momentum=0 strategy.server.lr=β``.
+    ``local.weight_decay`` decays w. Only participants train; the published code trains all clients in every round.
 
     Attributes:
         strength: λ ≥ 0 of the pull. Steps are stable for ``local.lr`` · λ < 2 and personal_lr · (L + λ) < 2.

@@ -16,7 +16,8 @@ from fedrun.system.errors import InputError
 class FedBuff(Asynchronous):
     """The server strategy makes its step from the mean of K displacements, each scaled by its staleness.
 
-    Float buffers are plain means of the uploads.
+    The mean has the server strategy's weights, by samples for most; the paper's are equal
+    (``strategy.server.weighting=uniform``). Float buffers are means that are not scaled.
 
     Attributes:
         buffer: K.
