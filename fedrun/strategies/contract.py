@@ -1,4 +1,4 @@
-"""Checks of what the methods of strategies return, so that a mistake is one line that names the method."""
+"""Checks of what methods of strategies and compressors return, so that a mistake is one line that names the method."""
 
 from __future__ import annotations
 
@@ -98,6 +98,25 @@ def check_received(strategy: ClientStrategy, received: Vectors, before: Mapping[
         )
 
 
+def check_compressed(compressor: object, compressed: object, vector: torch.Tensor, before: int) -> None:
+    """Reject what is not a compressed vector, and a change of the vector itself: error feedback would take it for sent.
+
+    Args:
+        compressor: the compressor.
+        compressed: what its ``compress`` has returned for the vector.
+        vector: the vector, ``[d]``.
+        before: its version before that.
+
+    Raises:
+        InputError: naming the method.
+    """
+    allowed = f"a new tensor, float32 {list(vector.shape)}"
+    if vector._version != before:
+        raise InputError(f"{_owner(compressor)}.compress: has changed its argument in place; allowed: {allowed}")
+    if not _is_float32(compressed, vector.shape):
+        raise _mistake(compressor, "compress", compressed, allowed)
+
+
 def check_weights(strategy: ServerStrategy, weights: object, clients: int) -> None:
     """Reject weights that are not one number per client, ``[C]``.
 
@@ -143,12 +162,16 @@ def _check_state(strategy: ServerStrategy, method: str, state: object, parameter
     if not isinstance(state, ServerState):
         raise _mistake(strategy, method, state, allowed)
     model: object = state.model
-    if not (isinstance(model, torch.Tensor) and model.shape == (parameters,) and model.dtype == torch.float32):
+    if not _is_float32(model, (parameters,)):
         raise _mistake(strategy, method, model, allowed)
 
 
 def _is_vector(value: object, length: int) -> bool:
     return isinstance(value, torch.Tensor) and value.shape[-1:] == (length,)
+
+
+def _is_float32(value: object, shape: tuple[int, ...]) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == shape and value.dtype == torch.float32
 
 
 def _listed(what: str, names: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from annotated_types import Ge, Le
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.config.marks import NoEffect
+from fedrun.strategies.contract import check_compressed
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import generator
 from fedrun.uploads.transform import FLOAT, Sender, Sent, Shape, UploadTransform
@@ -135,7 +136,7 @@ class Compressor(Compression):
                 wanted = wanted.add(sender.state[ERROR + name], alpha=decay)
             parts = self.parts(sender.shapes[name])
             cut = sum(parts)
-            pieces = [self.compress(part, draw) for part in torch.split(wanted[:cut], parts)] if parts else []
+            pieces = [self._compressed(part, draw) for part in torch.split(wanted[:cut], parts)] if parts else []
             if cut < len(wanted):
                 pieces.append(wanted[cut:])
             compressed = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
@@ -155,3 +156,9 @@ class Compressor(Compression):
         if self.memory == "client":
             measures["compress/memory_norm"] = squared_error**0.5
         return Sent(sent, state, measures)
+
+    def _compressed(self, vector: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+        before = vector._version
+        compressed = self.compress(vector, draw)
+        check_compressed(self, compressed, vector, before)
+        return compressed

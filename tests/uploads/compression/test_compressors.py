@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedrun.system.errors import InputError
 from fedrun.uploads.compression.quantize import Quantize, scaled_levels, uniform_levels
 from fedrun.uploads.compression.randk import RandK
 from fedrun.uploads.compression.sign import Sign
@@ -253,6 +254,29 @@ def test_a_rule_that_returns_its_argument(memory):
     state = {"compression error of model": torch.zeros(5)}
     sent = whole.send({"model": V.clone()}, Sender(0, 0, 0, {}, state, {"model": Shape((5,), 0)}))
     assert sent.vectors["model"].tolist() == V.tolist()
+
+
+@pytest.mark.parametrize(
+    ("rule", "mistake"),
+    [
+        (lambda vector: vector.mul_(0.5), "has changed its argument in place"),  # error feedback would see no error
+        (lambda vector: vector[1:], "returned float32 [4]"),
+        (lambda vector: vector[None], "returned float32 [1, 5]"),
+        (lambda vector: vector.half(), "returned float16 [5]"),
+        (lambda vector: (vector, 3), "returned tuple"),
+        (lambda vector: None, "returned NoneType"),
+    ],
+)
+def test_a_rule_that_returns_no_compressed_vector(rule, mistake):
+    class Own(TopK):
+        def compress(self, vector, draw):
+            return rule(vector)
+
+    own = Own(fraction=1.0, indices="auto", memory="client", memory_decay=1.0, skip="none", down="none")
+    sender = Sender(0, 0, 0, {}, {"compression error of model": torch.zeros(5)}, {"model": Shape((5,), 0)})
+    with pytest.raises(InputError) as refusal:
+        own.send({"model": V.clone()}, sender)
+    assert str(refusal.value).endswith(f".Own.compress: {mistake}; allowed: a new tensor, float32 [5]")
 
 
 @pytest.mark.parametrize("shared", [True, False])
