@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
+from typing import cast
 
 import torch
 
@@ -63,19 +65,36 @@ def select_cohort(
     clients, size = len(phase.federation.train), candidates.size
     if phase.clustering.infers and state.membership is None:
         return select(phase.seed, state.round, clients, clients), {}
-    cohort, metrics = participation.participants(candidates)
-    if cohort.ndim != 1 or cohort.dtype != torch.int64:
-        wrong = f"{cohort.dtype} {list(cohort.shape)}".removeprefix("torch.")
-    elif len(outside := cohort[(cohort < 0) | (cohort >= clients)]):
-        wrong = f"client {int(outside[0])}"
-    else:
-        twice = [client for client, times in Counter(cohort.tolist()).items() if times > 1]
-        wrong = f"client {twice[0]} twice" if twice else ""
-    if wrong:
+    returned: object = participation.participants(candidates)
+    if wrong := _mistake(returned, clients):
         raise InputError(
             f"{chosen('participation', participation)}: returned {wrong}; allowed: the numbers of different clients, "
-            f"int64 [C], each from 0 to {clients - 1}"
+            f"int64 [C], each from 0 to {clients - 1}, and a dictionary of numbers named clients/..."
         )
+    cohort, metrics = cast("tuple[torch.Tensor, Metrics]", returned)
     if len(cohort) < size and not participation.varies:
         log.info("round %d: %d of %d clients take part", state.round + 1, len(cohort), size)
     return cohort, metrics
+
+
+def _mistake(returned: object, clients: int) -> str:
+    """What is wrong with the result of a rule; empty if nothing is."""
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+        return f"a {type(returned).__name__}"
+    cohort, metrics = returned
+    if not isinstance(cohort, torch.Tensor):
+        return f"a {type(cohort).__name__}"
+    if cohort.ndim != 1 or cohort.dtype != torch.int64:
+        return f"{cohort.dtype} {list(cohort.shape)}".removeprefix("torch.")
+    if len(outside := cohort[(cohort < 0) | (cohort >= clients)]):
+        return f"client {int(outside[0])}"
+    if twice := [client for client, times in Counter(cohort.tolist()).items() if times > 1]:
+        return f"client {twice[0]} twice"
+    if not isinstance(metrics, Mapping):
+        return f"a {type(metrics).__name__} of metrics"
+    for name, value in metrics.items():
+        if not str(name).startswith("clients/"):  # another name could replace a metric of fedrun's
+            return f"the metric {name}"
+        if not isinstance(value, int | float):
+            return f"a {type(value).__name__} as {name}"
+    return ""

@@ -161,7 +161,7 @@ def test_what_a_users_rule_may_return(
         simulation.advance(simulation.initial())
     assert str(error.value) == (
         f"participation=Returns: returned {returned}; allowed: the numbers of different clients, int64 [C], each from "
-        "0 to 5"
+        "0 to 5, and a dictionary of numbers named clients/..."
     )
 
 

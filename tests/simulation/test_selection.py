@@ -1,8 +1,10 @@
 import pytest
 import torch
 
-from fedrun.experiment.participation.base import select
+from fedrun.config.config_class import config_class
+from fedrun.experiment.participation.base import Participation, select
 from fedrun.simulation.selection import Participations
+from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.phase import cohort_size
 from fedrun.system.errors import InputError
 
@@ -66,3 +68,28 @@ def test_participations_are_counted_once():
     for rounds in (0, 2, 5, 5, 1, 4):
         expected = [sum(client in select(3, round, 7, 2).tolist() for round in range(rounds)) for client in range(7)]
         assert counts.after(rounds).tolist() == expected
+
+
+NUMBERS = torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("returned", "wrong"),
+    [
+        (None, "a NoneType"),
+        (NUMBERS, "a Tensor"),
+        (([0, 1], {}), "a list"),
+        ((NUMBERS, None), "a NoneType of metrics"),
+        ((NUMBERS, {"clients/share": torch.tensor(0.5)}), "a Tensor as clients/share"),
+        ((NUMBERS, {"test/accuracy": 1.0}), "the metric test/accuracy"),
+    ],
+)
+def test_a_rule_that_returns_something_else(returned, wrong, make_experiment):
+    @config_class
+    class Own(Participation):
+        def participants(self, candidates):
+            return returned
+
+    simulation = Simulation(make_experiment(participation=Own()))
+    with pytest.raises(InputError, match=rf"Own: returned {wrong}; allowed: the numbers of different clients, int64"):
+        simulation.advance(simulation.initial())

@@ -98,7 +98,7 @@ class Participation:
             candidates: see :class:`Candidates`.
 
         Returns:
-            Client numbers, int64 ``[C]``, different ones; C may be 0. And metrics to record, such as
-            ``clients/willing``.
+            Client numbers, int64 ``[C]``, different ones; C may be 0. And metrics to record, whose names begin with
+            ``clients/``, such as ``clients/willing``.
         """
         return select(candidates.seed, candidates.round, len(candidates.samples), candidates.size), {}
