@@ -11,6 +11,7 @@ import torch
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_state import LAST, OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.clustering.context import TrainingContext
+from fedrun.strategies.contract import check_client_state
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import IdleTraining, Senders, ServerStrategy
 from fedrun.strategies.vectors import Vectors
@@ -86,6 +87,7 @@ class ExecutionContext(TrainingContext):
         """The lengths of all vectors that a client keeps, by name, ascending."""
         layout = self.network.layout
         lengths = self.client.client_state(layout)
+        check_client_state(self.client, lengths)
         if OPTIMIZER in lengths:
             kept = self.local.optimizer_state(layout.trainable)
             lengths = {name: kept if name == OPTIMIZER else length for name, length in lengths.items()}

@@ -15,7 +15,7 @@ from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext, 
 from fedrun.strategies.client import state_names
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER, PRIVATE, ClientStates
-from fedrun.strategies.contract import check_finished, check_vector
+from fedrun.strategies.contract import check_constants, check_finished, check_vector
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
 from fedrun.training.batches import processed, steps_of
@@ -126,6 +126,16 @@ class Executor(ABC):
         model = shared.expand(*is_new.shape[:-1], -1).clone()
         model[..., private] = torch.where(is_new, shared[private], client_state[PRIVATE])
         return {**received, MODEL: model}
+
+    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
+        """What stays the same during local training (see :meth:`ClientStrategy.constants`).
+
+        Raises:
+            InputError: it is no dictionary of tensors.
+        """
+        constants = self.context.client.constants(received, client_state, client)
+        check_constants(self.context.client, constants)
+        return constants
 
     def start(self, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo) -> torch.Tensor:
         """The model ``[..., P]`` at which local training starts."""

@@ -35,7 +35,7 @@ class InProcess(Executor):
         received = self.with_private(job.received, state, info.is_new)
         measure = BatchGradient(context, client) if "batch_gradient" in context.client.wants else None
         info = replace(info, batch_gradient=measure)
-        constants = context.client.constants(received, state, info)
+        constants = self.constants(received, state, info)
         start = self.start(received, state, constants, info)
         optimizer = state[OPTIMIZER].clone() if OPTIMIZER in state else None
         trained = train_client(context, self.batch_count(steps), client, job.round, start, constants, optimizer)

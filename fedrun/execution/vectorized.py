@@ -102,7 +102,7 @@ class Vectorized(Executor):
         states = [job.client_states.of(client, lengths, device) for client in clients]
         state = {name: torch.stack([client_state[name] for client_state in states]) for name in lengths}
         received = self.with_private(job.received, state, info.is_new)
-        constants = strategy.constants(received, state, info)
+        constants = self.constants(received, state, info)
         start = self.start(received, state, constants, info)
         model = start.clone()
         weights = model[:, : context.network.layout.trainable]

@@ -13,13 +13,44 @@ from fedrun.system.errors import InputError
 
 
 def check_losses(strategy: ClientStrategy, losses: object, batch: int) -> None:
-    """Reject losses that are not one per sample, ``[B]``; a mean would be weighted twice.
+    """Reject losses that are not one per sample, ``[B]``, because a mean would be weighted twice, and those that do not
+    depend on the parameters.
 
     Raises:
         InputError: naming the method.
     """
     if not isinstance(losses, torch.Tensor) or losses.shape != (batch,):
         raise _mistake(strategy, "loss", losses, f"the loss of every sample, [{batch}]")
+    if not losses.requires_grad:
+        raise _mistake(strategy, "loss", "losses without a gradient", "losses computed from the logits")
+
+
+def check_client_state(strategy: ClientStrategy, lengths: object) -> None:
+    """Reject anything but lengths of vectors by name.
+
+    Raises:
+        InputError: naming the method.
+    """
+    allowed = "a dictionary of lengths, such as {'momentum': layout.trainable}"
+    if not isinstance(lengths, Mapping):
+        raise _mistake(strategy, "client_state", lengths, allowed)
+    for name, length in lengths.items():
+        if type(length) is not int or length < 0:
+            raise _mistake(strategy, "client_state", f"{length!r} as length of {name!r}", allowed)
+
+
+def check_constants(strategy: ClientStrategy, constants: object) -> None:
+    """Reject anything but tensors by name.
+
+    Raises:
+        InputError: naming the method.
+    """
+    allowed = "a dictionary of tensors"
+    if not isinstance(constants, Mapping):
+        raise _mistake(strategy, "constants", constants, allowed)
+    for name, vector in constants.items():
+        if not isinstance(vector, torch.Tensor):
+            raise _mistake(strategy, "constants", f"a {type(vector).__name__} as {name!r}", allowed)
 
 
 def checked_linear_correction(strategy: ClientStrategy, constants: Vectors, trainable: int) -> LinearCorrection | None:
@@ -40,13 +71,13 @@ def checked_linear_correction(strategy: ClientStrategy, constants: Vectors, trai
 
 
 def check_vector(strategy: ClientStrategy, method: str, vector: object, length: int) -> None:
-    """Reject anything but a tensor ``[..., length]``.
+    """Reject anything but a tensor ``[..., length]`` in float32.
 
     Raises:
         InputError: naming the method.
     """
-    if not _is_vector(vector, length):
-        raise _mistake(strategy, method, vector, f"a tensor [..., {length}]")
+    if not (isinstance(vector, torch.Tensor) and _is_vector(vector, length) and vector.dtype == torch.float32):
+        raise _mistake(strategy, method, vector, f"a tensor [..., {length}] in float32")
 
 
 def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[str, int], parameters: int) -> None:
@@ -115,6 +146,17 @@ def check_compressed(compressor: object, compressed: object, vector: torch.Tenso
         raise InputError(f"{_owner(compressor)}.compress: has changed its argument in place; allowed: {allowed}")
     if not _is_float32(compressed, vector.shape):
         raise _mistake(compressor, "compress", compressed, allowed)
+
+
+def check_sizes(compressor: object, sizes: Iterable[object]) -> None:
+    """Reject sizes that are no numbers of bytes.
+
+    Raises:
+        InputError: naming the method.
+    """
+    for size in sizes:
+        if type(size) is not int or size < 0:
+            raise _mistake(compressor, "size", repr(size), "a number of bytes, an integer, at least 0")
 
 
 def check_weights(strategy: ServerStrategy, weights: object, clients: int) -> None:

@@ -46,6 +46,10 @@ def mean_of(update: Any) -> torch.Tensor:
     return update.mean[MODEL]
 
 
+def losses_of(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(outputs.logits, targets, reduction="none")
+
+
 SERVER = {
     "short": ("aggregate", lambda s, state, update, r: (ServerState(mean_of(update)[:9]), {}), "float32 [9]"),
     "alone": ("aggregate", lambda s, state, update, r: ServerState(mean_of(update)), "ServerState"),
@@ -64,10 +68,14 @@ CLIENT = {
     "model": ("finish", lambda s, model, r, state, c, client: model, None),
     "part": ("finish", lambda s, model, r, state, c, client: ({MODEL: model[..., :9]}, {}), None),
     "other": ("finish", lambda s, model, r, state, c, client: ({"modle": model}, {}), "the uploads modle"),
+    "detached": ("loss", lambda s, outputs, y, c: losses_of(outputs, y).detach(), "losses without a gradient"),
+    "no constants": ("constants", lambda s, received, state, client: None, "NoneType"),
+    "constant": ("constants", lambda s, received, state, client: {"mu": 0.1}, "a float as 'mu'"),
     "shift": ("linear_correction", lambda s, c: torch.ones(P), f"float32 [{P}]"),
     "length": ("linear_correction", lambda s, c: LinearCorrection(torch.ones(5)), "float32 [5]"),
     "direction": ("direction", lambda s, gradient, model, c: gradient(model, 0)[..., :5], None),
     "no direction": ("direction", lambda s, gradient, model, c: None, "NoneType"),
+    "double start": ("start", lambda s, received, state, c, client: received[MODEL].double(), f"float64 [{P}]"),
     "start": ("start", lambda s, received, state, c, client: received[MODEL][:5], "float32 [5]"),
 }
 
@@ -87,6 +95,13 @@ def test_first_states(experiment: Experiment, name: str) -> None:
     with pytest.raises(InputError) as refusal:
         with_part(experiment, "server", method, hook).initial()
     assert str(refusal.value).startswith(f"mine.Mine.{method}: returned {returned}; allowed: ")
+
+
+@pytest.mark.parametrize(("lengths", "returned"), [({"steps": 2.5}, "2.5 as length of 'steps'"), (["steps"], "list")])
+def test_client_states(experiment: Experiment, lengths: object, returned: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        with_part(experiment, "client", "client_state", lambda s, layout: lengths).initial()
+    assert str(refusal.value).startswith(f"mine.Mine.client_state: returned {returned}; allowed: ")
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

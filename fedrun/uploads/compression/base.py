@@ -11,7 +11,7 @@ from annotated_types import Ge, Le
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.config.marks import NoEffect
-from fedrun.strategies.contract import check_compressed
+from fedrun.strategies.contract import check_compressed, check_sizes
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import generator
 from fedrun.uploads.transform import FLOAT, Sender, Sent, Shape, UploadTransform
@@ -113,7 +113,9 @@ class Compressor(Compression):
 
     def upload_bytes(self, shape: Shape) -> int | None:
         parts = self.parts(shape)
-        return sum(map(self.size, parts)) + FLOAT * (shape.entries - sum(parts))
+        sizes = [self.size(part) for part in parts]
+        check_sizes(self, sizes)
+        return sum(sizes) + FLOAT * (shape.entries - sum(parts))
 
     def client_state(self, entries: Mapping[str, int]) -> dict[str, int]:
         if self.memory == "none":

@@ -279,6 +279,20 @@ def test_a_rule_that_returns_no_compressed_vector(rule, mistake):
     assert str(refusal.value).endswith(f".Own.compress: {mistake}; allowed: a new tensor, float32 [5]")
 
 
+@pytest.mark.parametrize(("size", "returned"), [(-1, "-1"), (2.5, "2.5"), ("4 kB", "'4 kB'"), (None, "None")])
+def test_a_size_that_is_no_number_of_bytes(size, returned):
+    class Own(TopK):
+        def size(self, entries):
+            return size
+
+    own = Own(fraction=1.0, indices="auto", memory="client", memory_decay=1.0, skip="none", down="none")
+    with pytest.raises(InputError) as refusal:
+        own.upload_bytes(Shape((5,), 0))
+    assert str(refusal.value).endswith(
+        f".Own.size: returned {returned}; allowed: a number of bytes, an integer, at least 0"
+    )
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_clients_of_a_round_send_the_same_positions_on_request(shared):
     how = replace(randk(0.1), shared_positions=shared)
