@@ -10,7 +10,7 @@ MINUTES ?= 8
 AT_ONCE = $(if $(JOBS),hydra.launcher.jobs=$(JOBS))
 FIGURES := $(shell grep -o '^      figure[^:]*' conf/experiment/*/*.yaml | sed 's|conf/experiment/\([^/]*\)/.*: *|\1-|')
 ROWS := find outputs -path '*/seed=*' \( -name summary.json -o -name metrics.jsonl -o -name checksums.txt -o -path '*/.hydra/*.yaml' \) \
-  | grep -Ev '^outputs/(runs|sweeps|turbosvm)/|/(smoke|tune[a-z_]*)/' | sort
+  | grep -Ev '^outputs/(runs|sweeps|demo)/|/(smoke|tune[a-z_]*)/' | sort
 TABLES := $(subst /,-,$(patsubst conf/experiment/%.yaml,%,$(wildcard conf/experiment/*/table*.yaml)))
 
 # Commands that the tests start load compiled modules; without them each would compile all of fedrun.
@@ -73,8 +73,8 @@ results: $(INSTALLED) ## Bring docs/RESULTS.md and docs/runs/, the rows behind i
 	for archive in $(wildcard docs/runs/*.tar.xz); do tar -xJf $$archive --skip-old-files; done
 	$(BIN)/fedrun-report outputs --results --keep --to docs/RESULTS.md
 	mkdir -p docs/runs
-	for paper in $$($(ROWS) | cut -d/ -f2 | uniq); do \
-	  $(ROWS) | grep "^outputs/$$paper/" | tar --owner=0 --group=0 -cJf docs/runs/$$paper.tar.xz -T -; done
+	for experiment in $$($(ROWS) | cut -d/ -f2,3 | uniq); do $(ROWS) | grep "^outputs/$$experiment/" \
+	  | XZ_OPT=-9e tar --owner=0 --group=0 -cJf docs/runs/$$(echo $$experiment | tr / -).tar.xz -T -; done
 
 option-tables: $(INSTALLED) ## The tables of options in docs/, from conf/ and the classes
 	$(BIN)/python tests/docs/option_tables.py

@@ -12,7 +12,7 @@ from fedrun.execution.side_by_side import client_views
 from fedrun.execution.stacked import Drop, Passed, StackedPerceptron
 from fedrun.models.precision import computing
 from fedrun.strategies.client import Outputs, overrides
-from fedrun.strategies.contract import check_losses
+from fedrun.strategies.contract import check_differentiable, check_losses
 from fedrun.strategies.vectors import Vectors
 
 
@@ -64,7 +64,8 @@ class GroupObjective:
         self.scores = torch.zeros(len(batches), dtype=torch.float64, device=device)
         self.weights = torch.zeros(len(batches), dtype=torch.float64, device=device)
         self.processed = torch.zeros(len(batches), dtype=torch.int64, device=device)
-        module, strategy, self._views = context.network.network.train(), context.client, context.network.layout.views
+        self._strategy = strategy = context.client
+        module, self._views = context.network.network.train(), context.network.layout.views
         self._tensors = client_views(context)
         dims = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
         precision = context.local.precision
@@ -85,7 +86,9 @@ class GroupObjective:
             with computing(precision, device):
                 logits = torch.func.functional_call(module, parameters, (x,))
             logits = logits.float()
-            return (loss(logits, y, fixed) * weight).sum(), logits
+            losses = loss(logits, y, fixed)
+            check_differentiable(strategy, losses)
+            return (losses * weight).sum(), logits
 
         self._gradients = torch.vmap(torch.func.grad_and_value(client_loss, has_aux=True), in_dims=(0, dims, 0, 0, 0))
 
@@ -147,6 +150,7 @@ class GroupObjective:
             losses = self._task.loss(logits.flatten(0, 1), y.flatten(0, 1)).view_as(real)
         else:
             losses = self._losses_of(logits, y, of_last(self._constants, len(at)))
+            check_differentiable(self._strategy, losses)
         client_losses = (losses * weight).sum(1)
         self._record(client_losses.detach(), logits.detach(), y, real)
         return client_losses.sum(), passed

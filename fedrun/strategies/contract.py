@@ -13,14 +13,22 @@ from fedrun.system.errors import InputError
 
 
 def check_losses(strategy: ClientStrategy, losses: object, batch: int) -> None:
-    """Reject losses that are not one per sample, ``[B]``, because a mean would be weighted twice, and those that do not
-    depend on the parameters.
+    """Reject losses that are not one per sample, ``[B]``; a mean would be weighted twice.
 
     Raises:
         InputError: naming the method.
     """
     if not isinstance(losses, torch.Tensor) or losses.shape != (batch,):
         raise _mistake(strategy, "loss", losses, f"the loss of every sample, [{batch}]")
+
+
+def check_differentiable(strategy: ClientStrategy, losses: torch.Tensor) -> None:
+    """Reject losses without a gradient. Not for use in ``torch.vmap`` of a function that is not differentiated
+    there, in which all tensors seem to have none.
+
+    Raises:
+        InputError: naming the method.
+    """
     if not losses.requires_grad:
         raise _mistake(strategy, "loss", "losses without a gradient", "losses computed from the logits")
 

@@ -11,7 +11,7 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.frozen_encoders import FrozenEncoders
 from fedrun.models.precision import Precision, computing
 from fedrun.strategies.client import ClientStrategy, Outputs, overrides
-from fedrun.strategies.contract import check_losses
+from fedrun.strategies.contract import check_differentiable, check_losses
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.record import Record
 
@@ -86,6 +86,7 @@ class Objective:
             outputs = self._outputs(x, embeddings, logits, index)
             losses = self._strategy.loss(outputs, y, self._constants)
             check_losses(self._strategy, losses, len(y))
+            check_differentiable(self._strategy, losses)
             loss = self._task.mean_of(losses, y)
         self.processed += len(y)
         self._record.add(loss.detach(), logits.detach(), y)

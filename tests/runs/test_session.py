@@ -476,6 +476,7 @@ def test_a_resumed_run_computes_only_what_is_missing(ran: Folder, tmp_path: Path
 
 
 def test_the_log_says_that_a_run_was_resumed(ran: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "fedrun")
     interrupted(ran, tmp_path, "rounds=4")
     log = (ran("rounds=4") / "run.log").read_text()
     first, second = log.split("INFO fedrun.runs.run: overrides: ")[1:]

@@ -25,6 +25,8 @@ from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 
+from ..helpers.small_networks import convolution
+
 P = 64 * 10 + 10
 """The parameters of softmax regression on digits."""
 
@@ -114,6 +116,15 @@ def test_clients(experiment: Experiment, name: str, executor: str) -> None:
         simulation.advance(simulation.initial())
     message = str(refusal.value)
     assert message.startswith(f"mine.Mine.{method}: returned {returned or 'float32 ['}") and "; allowed: " in message
+
+
+def test_a_loss_without_a_gradient_of_convolutions(make_experiment: Callable[..., Experiment]) -> None:
+    """Whose clients are vectorised by ``torch.func``."""
+    hardware = option("hardware", "cpu", executor="vectorized", threads=1)
+    experiment = replace(make_experiment(network=convolution), hardware=hardware)
+    simulation = with_part(experiment, "client", "loss", CLIENT["detached"][1])
+    with pytest.raises(InputError, match=r"^mine.Mine.loss: returned losses without a gradient; allowed: "):
+        simulation.advance(simulation.initial())
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
