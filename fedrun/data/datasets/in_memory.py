@@ -220,6 +220,8 @@ def arrays(split: Split, where: str) -> Arrays:
         if isinstance(split, torch.utils.data.IterableDataset) or not hasattr(split, "__len__"):
             raise InputError(f"{where}: {type(split).__name__} has no length; allowed: a PyTorch dataset with a length")
         pairs = [split[number] for number in range(len(split))]
+        if not pairs:
+            raise InputError(f"{where}: a PyTorch dataset without samples; allowed: at least one")
         for number, pair in enumerate(pairs):
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise InputError(

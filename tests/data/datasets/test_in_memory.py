@@ -125,6 +125,7 @@ def test_tensors_mappings_and_datasets_of_pytorch_are_the_same_data():
         ({"x": 1}, r"^train: a mapping with x; allowed: inputs, targets$"),
         (3, r"^train: int; allowed: a pair of samples and targets, a mapping with inputs and targets, or a PyTorch"),
         (Pairs([np.zeros((2, 2)), np.zeros((2, 3))], [0, 1]), r"^train: .* always of the same shape, and its target$"),
+        (Pairs([], []), r"^train: a PyTorch dataset without samples; allowed: at least one$"),
         ({1: 2}, r"^train: a mapping with 1; allowed: inputs, targets$"),
         (Stream(), r"^train: Stream has no length; allowed: a PyTorch dataset with a length$"),
         (TensorDataset(torch.zeros(4, 2)), r"^train: item 0 is a tuple; allowed: pairs of sample and target$"),
