@@ -12,7 +12,7 @@ from fedrun.execution.side_by_side import client_views
 from fedrun.execution.stacked import Drop, Passed, StackedPerceptron
 from fedrun.models.precision import computing
 from fedrun.strategies.client import Outputs, overrides
-from fedrun.strategies.contract import check_differentiable, check_losses
+from fedrun.strategies.contract import check_differentiable, check_losses, check_separable
 from fedrun.strategies.vectors import Vectors
 
 
@@ -72,6 +72,7 @@ class GroupObjective:
         self._perceptron = StackedPerceptron.of(module) if precision == "float32" else None
         # one fused call if the loss is plain
         plain = not overrides(strategy, "loss")
+        self._separable = plain
 
         def loss(logits: torch.Tensor, targets: torch.Tensor, fixed: Vectors) -> torch.Tensor:
             losses = strategy.loss(Outputs(logits, task=task), targets, fixed)
@@ -123,6 +124,7 @@ class GroupObjective:
         x, y, real, weight = self._batch(index, len(at))
         # by tensor: the gradient of a view of the whole vector would be as long as the vector
         gradients, (loss, logits) = self._gradients(self._tensors(at), of_last(self._constants, len(at)), x, y, weight)
+        self._check_separable(logits, y, index)
         gradient = torch.empty_like(at)
         for name, part in self._views(gradient).items():
             part.copy_(gradients[name])
@@ -151,9 +153,34 @@ class GroupObjective:
         else:
             losses = self._losses_of(logits, y, of_last(self._constants, len(at)))
             check_differentiable(self._strategy, losses)
+            self._check_separable(logits, y, index)
         client_losses = (losses * weight).sum(1)
         self._record(client_losses.detach(), logits.detach(), y, real)
         return client_losses.sum(), passed
+
+    def _check_separable(self, logits: torch.Tensor, targets: torch.Tensor, index: int) -> None:
+        """Check on one client's short batch that the samples which fill it up do not change its losses.
+
+        Args:
+            logits: of the last c clients, ``[c, B, ...]``.
+            targets: ``[c, B, ...]``.
+            index: the number of the batch.
+
+        Raises:
+            InputError: they do.
+        """
+        width, sizes = logits.shape[1], self._sizes[index][-len(logits) :]
+        if self._separable or min(sizes) == width:
+            return
+        k, size = min(enumerate(sizes), key=lambda item: item[1])
+        constants = of_last(self._constants, len(logits))
+        fixed = {name: vector[k] if vector.ndim > 1 else vector for name, vector in constants.items()}
+        filled, alone = (
+            self._strategy.loss(Outputs(logits[k, :count].detach(), task=self._task), targets[k, :count], fixed)[:size]
+            for count in (width, size)
+        )
+        check_separable(self._strategy, filled, alone)
+        self._separable = True
 
     def _drop(self, index: int, clients: int) -> Drop:
         """Dropout on the last clients' batches: each client draws for its real samples, as if it trained alone."""

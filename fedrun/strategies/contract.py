@@ -33,6 +33,24 @@ def check_differentiable(strategy: ClientStrategy, losses: torch.Tensor) -> None
         raise _mistake(strategy, "loss", "losses without a gradient", "losses computed from the logits")
 
 
+def check_separable(strategy: ClientStrategy, filled: torch.Tensor, alone: torch.Tensor) -> None:
+    """Reject losses of a batch's samples that change when the batch is filled up with repeated samples.
+
+    Args:
+        strategy: the client strategy.
+        filled: the samples' losses in the filled batch, ``[n]``.
+        alone: their losses without the repeated samples, ``[n]``.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not torch.allclose(filled, alone, rtol=1e-3, atol=1e-5):
+        raise InputError(
+            f"{_owner(strategy)}.loss: the loss of a sample depends on the other samples of its batch, and the "
+            "vectorised executor fills up short batches with repeated ones; allowed: hardware.executor=in_process"
+        )
+
+
 def check_client_state(strategy: ClientStrategy, lengths: object) -> None:
     """Reject anything but lengths of vectors by name.
 

@@ -25,7 +25,7 @@ from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 
-from ..helpers.small_networks import convolution
+from ..helpers.small_networks import convolution, mlp
 
 P = 64 * 10 + 10
 """The parameters of softmax regression on digits."""
@@ -116,6 +116,28 @@ def test_clients(experiment: Experiment, name: str, executor: str) -> None:
         simulation.advance(simulation.initial())
     message = str(refusal.value)
     assert message.startswith(f"mine.Mine.{method}: returned {returned or 'float32 ['}") and "; allowed: " in message
+
+
+def centred(s: SGD, outputs: Any, y: torch.Tensor, constants: Vectors) -> torch.Tensor:
+    """A loss of each sample that depends on the whole batch."""
+    losses = losses_of(outputs, y)
+    return losses - 0.5 * losses.mean()
+
+
+@pytest.mark.parametrize("network", [mlp, convolution])
+def test_a_loss_that_couples_the_samples_of_a_batch(make_experiment: Callable[..., Experiment], network: Any) -> None:
+    """Its clients have 4 to 24 samples: batches of 5 leave short ones, which only the vectorised executor fills up."""
+
+    def simulation(executor: str) -> Simulation:
+        experiment = make_experiment(network=network, local={"batch_size": 5})
+        hardware = option("hardware", "cpu", executor=executor, threads=1)
+        return with_part(replace(experiment, hardware=hardware), "client", "loss", centred)
+
+    in_process = simulation("in_process")
+    in_process.advance(in_process.initial())
+    vectorized = simulation("vectorized")
+    with pytest.raises(InputError, match=r"^mine.Mine.loss: the loss of a sample depends on the other samples of its "):
+        vectorized.advance(vectorized.initial())
 
 
 def test_a_loss_without_a_gradient_of_convolutions(make_experiment: Callable[..., Experiment]) -> None:
