@@ -72,6 +72,8 @@ def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
     if not values.get("evaluation.adaptive"):
         values.pop("evaluation.batch_size", None)  # it changes rounding only
         values.pop("evaluation.miss_probability", None)
+        if not values.get("stop_at_targets"):
+            values.pop("targets", None)  # the rounds to any target can be read from the metrics
     values.pop("study", None)  # a key of earlier versions, null in every run
     return values
 

@@ -171,6 +171,12 @@ def test_the_share_of_missed_targets_counts_in_adaptive_evaluations():
     assert leaves({"evaluation": left_out}) == {"evaluation.adaptive": False}
 
 
+def test_targets_count_where_they_decide_what_a_run_does():
+    kept = {"targets": [0.9], "stop_at_targets": True}, {"targets": [0.9], "evaluation": {"adaptive": True}}
+    assert [leaves(config)["targets"] for config in kept] == [[0.9], [0.9]]
+    assert leaves({"targets": [0.9], "stop_at_targets": False}) == {"stop_at_targets": False}
+
+
 def test_keys_of_own_classes_count_whatever_their_names_are():
     """``train_clients`` and ``download`` change no number only where fedrun's own classes have them."""
     own = {"_target_": "mine.Own", "train_clients": 5, "miss_probability": 0.5, "download": "2024"}
