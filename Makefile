@@ -73,8 +73,9 @@ results: $(INSTALLED) ## Bring docs/RESULTS.md and docs/runs/, the rows behind i
 	for archive in $(wildcard docs/runs/*.tar.xz); do tar -xJf $$archive --skip-old-files; done
 	$(BIN)/fedrun-report outputs --results --keep --to docs/RESULTS.md
 	mkdir -p docs/runs
-	for experiment in $$($(ROWS) | cut -d/ -f2,3 | uniq); do $(ROWS) | grep "^outputs/$$experiment/" \
-	  | XZ_OPT=-9e tar --owner=0 --group=0 -cJf docs/runs/$$(echo $$experiment | tr / -).tar.xz -T -; done
+	$(ROWS) | sed -E 's,^outputs/([^/]+)/.*/seed=([0-9]+)/.*,\1 \2,' | sort -u | while read paper seed; do \
+	  $(ROWS) | grep "^outputs/$$paper/.*/seed=$$seed/" \
+	  | XZ_OPT=-9e tar --owner=0 --group=0 -cJf docs/runs/$$paper-seed$$seed.tar.xz -T -; done
 
 option-tables: $(INSTALLED) ## The tables of options in docs/, from conf/ and the classes
 	$(BIN)/python tests/docs/option_tables.py
