@@ -13,7 +13,7 @@ class RunningMean:
 
     Every addition rounds the mean to its float format. To keep the errors of thousands of additions from adding up,
     only :data:`BLOCK` vectors enter one mean, whose result is a single vector for the running mean of such means, and
-    so on: n vectors need the memory of 1 + ⌊log n / log BLOCK⌋.
+    so on: n vectors need the memory of at most 1 + log n / log BLOCK.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import MODEL, Vectors
-from fedrun.system.errors import InputError
+from fedrun.system.errors import InputError, RunError
 
 from ..helpers.small_networks import convolution, mlp
 
@@ -138,6 +138,19 @@ def test_a_loss_that_couples_the_samples_of_a_batch(make_experiment: Callable[..
     vectorized = simulation("vectorized")
     with pytest.raises(InputError, match=r"^mine.Mine.loss: the loss of a sample depends on the other samples of its "):
         vectorized.advance(vectorized.initial())
+
+
+@pytest.mark.parametrize("network", [mlp, convolution])
+def test_losses_of_clients_that_diverge_are_no_mistake(
+    make_experiment: Callable[..., Experiment], network: Any
+) -> None:
+    """Their losses are NaN, with and without the samples that fill up a batch."""
+    hardware = option("hardware", "cpu", executor="vectorized", threads=1)
+    local = {"batch_size": 5, "epochs": 4, "lr": 1e30}
+    experiment = replace(make_experiment(network=network, local=local), hardware=hardware)
+    simulation = with_part(experiment, "client", "loss", lambda s, outputs, y, c: losses_of(outputs, y))
+    with pytest.raises(RunError, match="no client's upload was finite .* local training diverged"):
+        simulation.advance(simulation.initial())
 
 
 def test_a_loss_without_a_gradient_of_convolutions(make_experiment: Callable[..., Experiment]) -> None:
