@@ -71,7 +71,7 @@ $(FIGURES): $(INSTALLED)
 
 results: $(INSTALLED) ## Bring docs/RESULTS.md and docs/runs/, the rows behind it, up to date with the runs in outputs/
 	for archive in $(wildcard docs/runs/*.tar.xz); do tar -xJf $$archive --skip-old-files; done
-	$(BIN)/fedrun-report outputs --results --keep --to docs/RESULTS.md
+	$(BIN)/fedrun-report outputs --results --to docs/RESULTS.md
 	mkdir -p docs/runs
 	$(ROWS) | sed -E 's,^outputs/([^/]+)/.*/seed=([0-9]+)/.*,\1 \2,' | sort -u | while read paper seed; do \
 	  $(ROWS) | grep "^outputs/$$paper/.*/seed=$$seed/" \

@@ -35,7 +35,7 @@ examples:
   fedrun-report outputs --table turbosvm/table2                a paper's table next to ours
   fedrun-report outputs --figure turbosvm/figure2              a paper's figure from our runs
   fedrun-report outputs --config-dir conf --table mine/table1  your own paper's table, from your own folder of options
-  fedrun-report outputs --results --keep --to docs/RESULTS.md  all tables and experiments that have runs, into that file
+  fedrun-report outputs --results --to RESULTS.md              all tables and experiments that have runs, into that file
 """
 
 
@@ -137,8 +137,6 @@ def check(options: argparse.Namespace) -> None:
         "--config-dir: allowed: with --table, --figure or --results": options.config_dir
         and not (options.table or options.figure or options.results),
         "--against: allowed: with --curve": options.against and not options.curve,
-        "--keep: allowed: with --results and --to FILE, in Markdown": options.keep
-        and not (options.results and options.to and options.format == "markdown"),
         "--test: allowed: with --baseline": options.test and not options.baseline,
     }
     if options.format == "csv":
@@ -212,7 +210,7 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
     """
     from fedrun.report import comparison
     from fedrun.report.baselines import Baselines
-    from fedrun.report.papers.paper_table import paper_tables
+    from fedrun.report.papers.paper_table import paper_table
     from fedrun.report.settings import settings
     from fedrun.report.table import render
     from fedrun.runs.display import wording
@@ -222,7 +220,7 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
 
         return per_run_csv(runs)
     if options.table:
-        return render(paper_tables(options.table, options.scale, runs), options.format)
+        return render(paper_table(options.table, options.scale, runs).tables, options.format)
     if options.figure:
         from fedrun.report.papers.figure import draw_figure
 
@@ -232,17 +230,11 @@ def report(options: argparse.Namespace, runs: Sequence[Run]) -> str | None:
             report_problem(f"figure {options.figure}: {unknown}")
         return None
     if options.results:
-        from fedrun.report.papers.results import sections
-        from fedrun.report.papers.results_file import document, not_replaced, read
+        from fedrun.report.papers.results import HEADING, results
 
-        kept = read(Path(options.to)) if options.keep else []
         with progress_bar("comparing tables") as progress:
-            section_list = sections(runs, progress)
-        if options.format == "latex":
-            return render([table for section in section_list for table in section.tables], "latex")
-        for line in not_replaced(section_list, kept).values():
-            report_problem(line)
-        return document(section_list, kept)
+            text = render(results(runs, progress), options.format)
+        return f"{HEADING}\n\n{text}" if options.format == "markdown" else text
     drawn = [run for run in runs if options.curve and run.draws(options.curve)]
     if drawn:  # only the runs of its curves, so that settings are named by what differs among them
         runs = drawn
@@ -367,7 +359,6 @@ def parser() -> argparse.ArgumentParser:
         help="with --table, --figure or --results: folder of further options, as for fedrun, with your papers' tables",
     )
     add("--results", action="store_true", help="every paper's table that has runs, and other experiments")
-    add("--keep", action="store_true", help="with --results: keep FILE's sections whose runs are not given")
     return parser
 
 

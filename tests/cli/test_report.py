@@ -185,34 +185,15 @@ def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
     written = path.read_text()
     assert written.startswith("# Results\n\nThe papers' tables with our numbers next to theirs")
     assert table.strip() in written
+    assert "## Overview" in written
     assert "## TurboSVM-FL, table 3." in written
-    kept = "<!-- fedavg/table1 -->\n\n## FedAvg, table 1. Of runs elsewhere"
-    less = "<!-- turbosvm/table2/small -->\n\nNot run yet: 1000 of 1000 cells."
-    path.write_text(f"# Results\n\n{kept}\n\n{less}\n")
-    assert run([str(folders.top), "--results", "--keep", "--to", str(path)]) == 0
-    _, mark, rest = written.partition("<!-- turbosvm/table2/small -->")
-    assert path.read_text().endswith(f"{kept}\n\n{mark}{rest}")
+    assert run([str(folders.top), "--results", "--format", "latex"]) == 0
+    assert "% needs \\usepackage{booktabs}" in capsys.readouterr().out
     folders.write(0, rows(0.1), complete=False)
     folders.write(1, rows(0.1), complete=False, config=config)
     assert run([str(folders.top), "--table", "turbosvm/table2", "--scale", "small"]) == 0
     (problem,) = capsys.readouterr().err.splitlines()  # of the table's own runs
     assert "seed=1: unfinished (round 0 of 100); " in problem
-
-
-def test_one_run_does_not_replace_the_section_of_six(folders, tmp_path, capsys):
-    """Two strategies with three seeds; then one run of one of them."""
-    for strategy in ("fedavg", "fedprox"):
-        for seed in range(3):
-            changes = {"name": "suite/optimisers/small", "strategy.client._target_": f"fedrun.x.{strategy}"}
-            last = folders.write(seed, rows(0.1, 0.5, 0.6), strategy=strategy, changes=changes)
-    path = tmp_path / "RESULTS.md"
-    assert run([str(folders.top), "--results", "--to", str(path)]) == 0
-    written = path.read_text()
-    assert run([str(last), "--results", "--keep", "--to", str(path)]) == 0
-    assert path.read_text() == written
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("fedrun-report: suite/optimisers/small: the older section is kept, because the new one has ")
-    assert "fewer rows (2 instead of 4); " in line  # in two tables: after the last round, and rounds to a target
 
 
 def test_what_cannot_be_replaced_is_written_to(runs, capfd):
@@ -296,8 +277,6 @@ REFUSED = [
     (("{runs}", "--results", "--table", "turbosvm/table2"), "--table and --results: allowed: one of them"),
     (("{runs}", "--scale", "smoke"), "--scale: allowed: with --table"),
     (("{runs}", "--against", "params"), "--against: allowed: with --curve"),
-    (("{runs}", "--keep", "--to", "{empty}/r.md"), "--keep: allowed: with --results and --to FILE, in Markdown"),
-    (("{runs}", "--results", "--keep"), "--keep: allowed: with --results and --to FILE, in Markdown"),
     (("{runs}", "--results", "--format", "html"), "--format html: allowed: without --results"),
 ]
 

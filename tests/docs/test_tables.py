@@ -56,7 +56,7 @@ def test_its_commands(fedrun: Fedrun, folder: Path, capsys: pytest.CaptureFixtur
     assert exit_status(report.run, "fedrun-report", figure[1:]) == 0
     assert Path("outputs/pictures/mine_figure1.png").read_bytes().startswith(b"\x89PNG")
     assert exit_status(report.run, "fedrun-report", results[1:]) == 0
-    assert "<!-- mine/table1 -->\n\n## Mine, table 1. " in Path(results[-1]).read_text()
+    assert "\n\n## Mine, table 1. " in Path(results[-1]).read_text()
 
 
 def cells(line: str) -> list[str]:

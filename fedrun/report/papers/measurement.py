@@ -27,12 +27,14 @@ class Measurement:
     Attributes:
         text: as printed.
         number: the mean over the seeds in the paper's unit; None if there is none.
+        std: its standard deviation over the seeds (ddof 0); None with one seed or without a mean.
         early: the round that was read instead of the paper's, if the runs were shorter; None otherwise.
         of_stand_in: the runs are of other data or another model than the paper's.
     """
 
     text: str
     number: float | None
+    std: float | None = None
     early: int | None = None
     of_stand_in: bool = False
 
@@ -62,9 +64,9 @@ def measure(
     if isinstance(reading, RoundsTo):
         hits = [rounds_needed(run, reading) for run in cell_runs]
         reached = [hit for hit in hits if hit is not None]
-        mean = statistics.fmean(reached) if len(reached) == len(hits) else None
         censored = [run.last_round for run, hit in zip(cell_runs, hits, strict=True) if hit is None]
-        return Measurement(describe(hits, min(censored, default=0)), mean)
+        text = describe(hits, min(censored, default=0))
+        return Measurement(text, None) if censored else Measurement(text, statistics.fmean(reached), deviation(reached))
     return value(cell, reading, cell_runs)
 
 
@@ -91,7 +93,12 @@ def value(cell: Cell, reading: ValueAt, runs: Sequence[Run]) -> Measurement:
     known = [factor * number for number in values if number is not None]
     early = None if published is None or min(read_at) == published else min(read_at)
     if len(known) < len(runs):
-        return Measurement(wording.ABSENT, None, early)
-    mean, places = statistics.mean(known), cell.decimals
-    spread = f" ± {statistics.pstdev(known):.{places}f}" if len(known) > 1 else ""
-    return Measurement(f"{mean:.{places}f}{spread}", mean, early)
+        return Measurement(wording.ABSENT, None, early=early)
+    mean, std, places = statistics.mean(known), deviation(known), cell.decimals
+    text = f"{mean:.{places}f}" if std is None else f"{mean:.{places}f} ± {std:.{places}f}"
+    return Measurement(text, mean, std, early)
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation of some values (ddof 0); None if there is one value."""
+    return statistics.pstdev(values) if len(values) > 1 else None

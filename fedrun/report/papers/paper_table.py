@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -37,7 +37,34 @@ class NoRunsError(InputError):
     """There are no complete runs of a table's cells."""
 
 
-def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Table]:
+@dataclass(frozen=True)
+class PaperTable:
+    """A paper's table with our numbers from the runs of one scale.
+
+    Attributes:
+        reading: how the table is read.
+        scale: the runs' scale.
+        cells: all cells of the paper's table.
+        measured: our number for each cell that the scale produces, by its position.
+        shorter: how many of the published rounds the scale makes, such as ``10 of 50``; empty if it makes all of them.
+        tables: the printed tables.
+    """
+
+    reading: TableReading
+    scale: Scale
+    cells: Sequence[Cell]
+    measured: Mapping[int, Measurement]
+    shorter: str
+    tables: tuple[Table, ...]
+
+    @property
+    def compared(self) -> list[tuple[Cell, Measurement]]:
+        """The cells for which a difference is printed: those with two numbers, on the paper's data and model."""
+        pairs = [(self.cells[position], ours) for position, ours in self.measured.items()]
+        return [(cell, ours) for cell, ours in pairs if difference(cell, ours) != wording.ABSENT]
+
+
+def paper_table(name: str, scale: Scale | None, runs: Sequence[Run]) -> PaperTable:
     """A paper's table with our numbers and the differences.
 
     Args:
@@ -59,8 +86,8 @@ def paper_tables(name: str, scale: Scale | None, runs: Sequence[Run]) -> list[Ta
     raise no_runs
 
 
-def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
-    """A paper's table from the runs of one scale.
+def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
+    """A paper's table with our numbers from the runs of one scale.
 
     Raises:
         NoRunsError: there is no complete run of it.
@@ -90,9 +117,11 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
         for key, overrides in substitutes[position].items()
     }
     first, *deviations = provenance(name, scale, matched)
+    has_full = scale != "full" and "full" in experiment_sweep(name).scales
+    shorter = shorter_rounds(name, configs, matched) if has_full else ""
     above = (
         first,
-        *(shortened(name, configs, matched) if scale != "full" and "full" in experiment_sweep(name).scales else ()),
+        *([f"Fewer rounds than at scale full: {shorter}."] if shorter else []),
         *(
             f"In place of {key} {value}, ours ran with {' '.join(overrides)}, so no differences are given."
             for key, value, overrides in stand_ins
@@ -120,7 +149,7 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> list[Table]:
     ]
     printed[0] = replace(printed[0], above=above)
     printed[-1] = replace(printed[-1], notes=notes)
-    return printed
+    return PaperTable(reading, scale, table, measured, shorter, tuple(printed))
 
 
 def check_metrics(reading: TableReading, table: Sequence[Cell], matched: Matched) -> None:
@@ -255,13 +284,12 @@ def provenance(name: str, scale: Scale, matched: Matched) -> list[str]:
     return lines
 
 
-def shortened(name: str, configs: Mapping[int, Leaves], matched: Matched) -> tuple[str, ...]:
-    """One line on how many of the published rounds a smaller scale makes; none if it makes all of them."""
+def shorter_rounds(name: str, configs: Mapping[int, Leaves], matched: Matched) -> str:
+    """How many of the published rounds a smaller scale makes, such as ``10 of 50``; empty if it makes all of them."""
     positions = [position for position, runs in matched.runs.items() if runs]
     published = cell_configs(name, "full", positions)
     pairs = {(configs[position]["rounds"], published[position]["rounds"]) for position in positions}
-    shorter = ", ".join(f"{ours} of {paper}" for ours, paper in sorted(pairs) if ours < paper)
-    return (f"Fewer rounds than at scale full: {shorter}.",) if shorter else ()
+    return ", ".join(f"{ours} of {paper}" for ours, paper in sorted(pairs) if ours < paper)
 
 
 def described_runs(runs: Sequence[Run]) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES, named
 from fedrun.config.options import options
 from fedrun.report import comparison
-from fedrun.report.papers.paper_table import NoRunsError, at_scale, available, described_runs
-from fedrun.report.papers.table_reading import command_arguments, tables
+from fedrun.report.papers.agreement import overview
+from fedrun.report.papers.paper_table import NoRunsError, PaperTable, at_scale, available, described_runs
+from fedrun.report.papers.table_reading import by_number, command_arguments, tables
 from fedrun.report.quantities import TO_TARGET, is_internal, metrics
 from fedrun.report.ranking import ranking
 from fedrun.report.runs import Progress, Run
@@ -19,23 +20,15 @@ from fedrun.report.settings import Setting, differing, settings, written
 from fedrun.report.table import Table
 from fedrun.system.errors import InputError
 
-
-@dataclass(frozen=True)
-class Section:
-    """A paper's table at one scale, or an experiment.
-
-    Attributes:
-        name: such as ``turbosvm/table2/small``; without the third part at scale full, and for an experiment without
-            scales.
-        tables: one or several.
-    """
-
-    name: str
-    tables: tuple[Table, ...]
+HEADING = (
+    "# Results\n\n"
+    "The papers' tables with our numbers next to theirs, then experiments that are not tables of a paper. Written by "
+    "`fedrun-report --results`, never by hand."
+)
 
 
-def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None) -> list[Section]:
-    """The papers' tables at every scale at which there are complete runs, then the papers' other experiments.
+def results(runs: Sequence[Run], progress: Progress = lambda done, total: None) -> list[Table]:
+    """An overview, the papers' tables at every scale at which there are complete runs, then the other experiments.
 
     Runs at scale smoke are left out: they only show that a table can be made.
 
@@ -46,30 +39,30 @@ def sections(runs: Sequence[Run], progress: Progress = lambda done, total: None)
     Raises:
         InputError: there are no such runs.
     """
-    section_list = []
+    papers: list[PaperTable] = []
+    printed: list[Table] = []
     for number, name in enumerate(names := tables()):
         progress(number, len(names))
         for scale in (scale for scale in available(name, runs) if scale != "smoke"):
             with suppress(NoRunsError):  # all runs may belong to another table that shares them
-                own_tables = at_scale(name, scale, runs)
+                papers.append(paper := at_scale(name, scale, runs))
+                printed += paper.tables
                 if experiment_sweep(name).runs == name:  # a table that shares another's runs would repeat its ranks
-                    own_tables += ranking(settings(complete_runs(named(name, scale), runs))[0])
-                section_list.append(Section(named(name, scale), tuple(own_tables)))
+                    printed += ranking(settings(complete_runs(named(name, scale), runs))[0])
     tabulated = {experiment_sweep(name).run_name(scale) for name in names for scale in SCALES}
-    others = dict.fromkeys(
+    others = {
         name
         for run in runs
         if run.complete and not run.on_validation and "/" in (name := run.config["name"]) and name not in tabulated
         if not name.endswith("/smoke")
-    )
-    for name in sorted(others):
-        if own_tables := experiment_tables(name, complete_runs(name, runs)):
-            section_list.append(Section(name, tuple(own_tables)))
-    if not section_list:
+    }
+    for name in sorted(others, key=by_number):
+        printed += experiment_tables(name, complete_runs(name, runs))
+    if not printed:
         raise InputError(
             f"no finished run of any paper's table at scale full or small; start one with: fedrun experiment={names[0]}"
         )
-    return section_list
+    return [overview(papers), *printed] if papers else printed
 
 
 def complete_runs(name: str, runs: Sequence[Run]) -> list[Run]:

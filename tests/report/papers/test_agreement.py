@@ -1,41 +1,29 @@
-"""The overview of RESULTS.md, from sections written by hand."""
+"""The overview of RESULTS.md, from cells and measurements written by hand."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
-from fedrun.report.papers.agreement import ComparedCell, compared_cells, overview, remarks, same_order
-
-SECTION = """\
-## FedConcat, table 1. Accuracy
-
-Scale: small (fedrun experiment=fedconcat/table1 scale=small). Data: fmnist (01234567).
-
-Fewer rounds than at scale full: 10 of 50.
-
-| strategy  | two labels: paper | two labels: ours | two labels: difference | iid: ours |
-| --------- | ----------------: | ---------------: | ---------------------: | --------: |
-| fedavg    |        79.0 ± 4.7 |       82.6 ± 1.0 |                   +3.6 |      90.0 |
-| fedprox   |        80.0 ± 0.5 |             77.0 |                   -3.0 |      90.0 |
-| moon      |              80.0 |             90.0 |                  +10.0 |      90.0 |
-| fedrs     |        80.0 ± 0.5 |       60.0 ± 0.7 |                  -20.0 |   not run |
-| fedlc     |                 - |             60.0 |                      - |      90.0 |
-| fedconcat |        84.4 ± 0.6 |             >200 |                      - |      90.0 |
-| turbosvm  |        84.4 ± 0.6 |             83.0 |                      - |      90.0 |
-
-A note with a | in it.
-
-## FedConcat, table 1. Another block
-
-| strategy |  paper |  ours | difference |
-| -------- | -----: | ----: | ---------: |
-| fedavg   |   -0.5 | -0.25 |      +0.25 |
-"""
+from fedrun.report.papers.agreement import ComparedCell, compared_cell, overview, remarks, same_order
+from fedrun.report.papers.measurement import Measurement
+from fedrun.report.papers.paper import Cell
+from fedrun.report.papers.paper_table import PaperTable
+from fedrun.report.papers.table_reading import load
 
 
-def comparison(paper: str, ours: str, deviation: str, strategy: str = "", *place: str) -> ComparedCell:
+def cell(strategy: str, printed: str, std: float | None = None, **coordinates: str) -> Cell:
+    return Cell("fedconcat", "T1", "fmnist", coordinates, strategy, "accuracy", printed, std, "%")
+
+
+def paper_table(name: str, *pairs: tuple[Cell, Measurement], shorter: str = "") -> PaperTable:
+    cells = [cell for cell, _ in pairs]
+    return PaperTable(load(name), "small", cells, dict(enumerate(ours for _, ours in pairs)), shorter, ())
+
+
+def comparison(paper: str, ours: str, deviation: str, strategy: str = "", **place: str) -> ComparedCell:
     return ComparedCell(Decimal(paper), Decimal(ours), Decimal(deviation), strategy, place)
 
 
@@ -55,66 +43,74 @@ def test_verdicts(paper: str, ours: str, deviation: str, verdict: str) -> None:
     assert comparison(paper, ours, deviation).verdict == verdict
 
 
-def test_cells_are_compared_where_a_difference_is_printed() -> None:
-    """The larger deviation counts. Dashes are cells without the paper's number, without ours, or of a stand-in."""
-    two_labels = ("1", "two labels: difference")
-    assert list(compared_cells(SECTION)) == [
-        comparison("79.0", "82.6", "4.7", "fedavg", *two_labels),
-        comparison("80.0", "77.0", "0.5", "fedprox", *two_labels),
-        comparison("80.0", "90.0", "0.0", "moon", *two_labels),
-        comparison("80.0", "60.0", "0.7", "fedrs", *two_labels),
-        comparison("-0.5", "-0.25", "0.0", "fedavg", "2", "difference"),
+TABLE = paper_table(
+    "fedconcat/table1",
+    (cell("fedavg", "79.0", 4.7), Measurement("82.6 ± 1.0", 82.6, 1.0)),
+    (cell("fedprox", "80.0", 0.5), Measurement("77.0", 77.0)),
+    (cell("moon", "80.0"), Measurement("90.0", 90.0)),
+    (cell("fedrs", "80.0", 0.5), Measurement("60.0 ± 0.7", 60.0, 0.7)),
+    (cell("fedlc", ""), Measurement("60.0", 60.0)),
+    (cell("fedconcat", "84.4", 0.6), Measurement(">200", None)),
+    (cell("fedconcat_id", "84.4", 0.6), Measurement("83.0", 83.0, of_stand_in=True)),
+    shorter="10 of 50",
+)
+
+
+def test_cells_with_two_numbers_on_the_papers_data_are_compared() -> None:
+    """The larger deviation counts."""
+    assert [(one.strategy, one.deviation) for one in (compared_cell(*pair) for pair in TABLE.compared)] == [
+        ("fedavg", Decimal("4.7")),
+        ("fedprox", Decimal("0.5")),
+        ("moon", Decimal("0.0")),
+        ("fedrs", Decimal("0.7")),
     ]
 
 
-def test_the_order_of_a_papers_method_and_a_baseline_in_the_same_column() -> None:
-    text = """\
-| strategy | metric    | paper |        ours | difference |
-| -------- | --------- | ----: | ----------: | ---------: |
-| fedavg   | rounds to |    15 |          16 |         +1 |
-| fedprox  | rounds to |    12 |          14 |         +2 |
-| scaffold | rounds to | 14 ± 4 |       16 |       +2 |
-| fedumf   | rounds to |    10 |  15.0 ± 1.0 |       +5.0 |
-| fedavg   | accuracy  |    80 |          70 |        -10 |
-| fedumf   | accuracy  |    80 |          75 |         -5 |
-| fedumf_x | accuracy  |    85 |          70 |        -15 |
-| fedumf   | loss      |     1 |           2 |         +1 |
-"""
+def test_numbers_are_compared_as_printed() -> None:
+    """83.72 - 79.0 is more than 4.7, but 83.7 and 79.0 are printed. Rounds of the paper have no decimals, ours have."""
+    accuracy = compared_cell(cell("fedavg", "79.0", 4.7, C="2"), Measurement("83.7 ± 1.0", 83.72, 1.04))
+    place = {"dataset": "fmnist", "metric": "accuracy", "C": "2"}
+    assert accuracy == comparison("79.0", "83.7", "4.7", "fedavg", **place)
+    rounds = compared_cell(cell("fedavg", "16"), Measurement("16.3 ± 0.5", 16 + 1 / 3, 0.47))
+    assert (rounds.paper, rounds.ours, rounds.deviation) == (Decimal("16.0"), Decimal("16.3"), Decimal("0.5"))
+
+
+def test_the_order_of_a_papers_method_and_a_baseline_in_the_same_place() -> None:
+    """FedUmf's own parameter, which a baseline lacks, does not make another place."""
+    cells = [
+        comparison("15", "16", "0", "fedavg", metric="rounds to"),
+        comparison("12", "14", "0", "fedprox", metric="rounds to"),
+        comparison("14", "16", "4", "scaffold", metric="rounds to"),
+        comparison("10", "15", "1", "fedumf", metric="rounds to", alpha="1"),
+        comparison("80", "70", "0", "fedavg", metric="accuracy"),
+        comparison("80", "75", "0", "fedumf", metric="accuracy"),
+        comparison("85", "70", "0", "fedumf_x", metric="accuracy"),
+        comparison("1", "2", "0", "fedumf", metric="loss"),
+    ]
     # Rounds: fewer than FedAvg in both; fewer than FedProx in the paper only; SCAFFOLD's 14 is within its deviation
     # of 10. Accuracy: fedumf and FedAvg are equal in the paper; fedumf_x is above FedAvg in the paper and equal here.
     # The loss has no baseline.
-    assert same_order(compared_cells(text), "fedumf") == [True, False, False]
-    assert same_order(compared_cells(text), "maxfl") == []
+    assert same_order(cells, "fedumf") == [True, False, False]
+    assert same_order(cells, "maxfl") == []
 
 
-def test_a_row_for_each_papers_table_and_none_for_other_experiments() -> None:
-    table = overview({"fedconcat/table1/small": SECTION, "fedconcat/table2": "", "turbosvm/shakespeare": SECTION})
-    assert table is not None
-    assert table.header == (
-        "table",
-        "scale",
-        "what is known",
-        "compared",
-        "agree",
-        "near",
-        "above",
-        "below",
-        "same order",
-    )
+def test_a_row_for_each_papers_table() -> None:
+    own = (cell("fedconcat", "90.0"), Measurement("91.0", 91.0))
+    other = paper_table("fedconcat/table2", (cell("fedavg", "80.0"), Measurement("75.0", 75.0)), own)
+    table = overview([replace(TABLE, measured={**TABLE.measured, 6: Measurement("83.0", 83.0)}), other])
+    verdicts = ("agree", "near", "above", "below")
+    assert table.header == ("table", "scale", "what is known", "compared", *verdicts, "same order")
+    # FedConcat-ID's 83.0, 84.4 in the paper, is above FedAvg's 82.6, FedProx's and FedRS's, and below MOON's 90.0.
     assert table.rows == (
-        ("fedconcat/table1", "small", "Rounds: 10 of 50.", "5", "1", "1", "2", "1", "-"),
-        ("fedconcat/table2", "full", "", "0", "0", "0", "0", "0", "-"),
+        ("fedconcat/table1", "small", "Rounds: 10 of 50.", "5", "1", "2", "1", "1", "3 of 4"),
+        ("fedconcat/table2", "small", "", "2", "0", "1", "0", "1", "1 of 1"),
     )
-    assert overview({"turbosvm/shakespeare": SECTION}) is None
 
 
 def test_what_is_known_of_a_difference() -> None:
-    """Stand-ins and shortened runs from the section, and the first sentence of the table's note."""
-    text = (
-        "Fewer rounds than at scale full: 4 of 50.\n\n"
-        "In place of dataset mnist, ours ran with dataset=digits, so no differences are given."
-    )
-    assert remarks("fedumf/table2", text) == (
+    """Shortened runs, stand-ins, and the first sentence of the table's note."""
+    stand_in = (cell("fedavg", "80.0"), Measurement("83.0", 83.0, of_stand_in=True))
+    assert remarks(paper_table("fedumf/table2", stand_in, shorter="4 of 50")) == (
         "Rounds: 4 of 50. Other data or another model than the paper's. "
         "The paper's clients are milder than two shards of 300 images: its row fits FedDC's Dirichlet(0.6)."
     )

@@ -12,8 +12,8 @@ from fedrun.cli.entrypoint import exit_status
 from fedrun.config.options import with_config_dir
 from fedrun.report.papers.own_cells import coordinate
 from fedrun.report.papers.paper import numbers_file
-from fedrun.report.papers.paper_table import is_number, paper_tables
-from fedrun.report.papers.results import sections
+from fedrun.report.papers.paper_table import is_number, paper_table
+from fedrun.report.papers.results import results
 from fedrun.report.papers.table_reading import SpeedUp, TableReading, command_arguments, described, load, tables
 from fedrun.report.runs import find
 from fedrun.system.errors import InputError
@@ -110,7 +110,7 @@ def test_a_row_without_a_run_has_the_papers_numbers(own: Path, folders: Folders)
     """0.7 and 0.72 are 71.0 ± 1.0 percent; the paper has 70.0."""
     write(folders)
     write(folders, lr=0.2, final=0.6)
-    (table,) = paper_tables("mine/table1", None, find([str(folders.top)]).runs)
+    (table,) = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
     parts = ("paper", "ours", "difference")
     assert table.header == ("strategy", *(f"lr={lr}: {part}" for lr in ("0.1", "0.2") for part in parts))
     assert table.rows == (
@@ -119,8 +119,8 @@ def test_a_row_without_a_run_has_the_papers_numbers(own: Path, folders: Folders)
     )
     assert table.notes == ("Not run yet: 2 of 4 cells.",)
     assert table.above[0].startswith("Scale: full (fedrun --config-dir own experiment=mine/table1). ")
-    names = [section.name for section in sections(find([str(folders.top)]).runs)]
-    assert names == ["mine/table1"]
+    overview, *_ = results(find([str(folders.top)]).runs)
+    assert [row[0] for row in overview.rows] == ["mine/table1"]
 
 
 def test_without_the_papers_numbers_a_table_has_ours(own: Path, folders: Folders) -> None:
@@ -135,7 +135,7 @@ def test_without_the_papers_numbers_a_table_has_ours(own: Path, folders: Folders
         ("fedavg", {"lr": "0.2", "clients": "default"}, "accuracy", "%"),
     ]
     assert len(cells) == 8  # two strategies, two rates, two metrics
-    accuracy, loss = paper_tables("mine/table1", "full", find([str(folders.top)]).runs)
+    accuracy, loss = paper_table("mine/table1", "full", find([str(folders.top)]).runs).tables
     assert accuracy.header == ("strategy", "lr=0.1: ours", "lr=0.2: ours")
     assert accuracy.rows == (("fedavg", "71.0 ± 1.0", "not run"), ("strong", "not run", "81.0 ± 1.0"))
     assert loss.rows == (("fedavg", "0.290 ± 0.010", "not run"), ("strong", "not run", "0.190 ± 0.010"))

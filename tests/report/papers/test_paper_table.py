@@ -3,7 +3,7 @@ import pytest
 from fedrun.report.papers.matching import match
 from fedrun.report.papers.measurement import Measurement, rounds_needed
 from fedrun.report.papers.paper import Cell
-from fedrun.report.papers.paper_table import cost_in_hours, difference, paper_tables
+from fedrun.report.papers.paper_table import cost_in_hours, difference, paper_table
 from fedrun.report.papers.table_reading import RoundsTo
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves, unrecorded
@@ -33,7 +33,9 @@ def test_rounds_next_to_the_papers(folders):
         config = job_config([*SMALL, f"strategy={strategy}"])
         for seed, accuracies in enumerate(curves):
             folders.write(seed, rows(*accuracies), strategy=strategy, dataset="femnist", config=config)
-    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    result = paper_table("turbosvm/table2", None, found(folders))
+    assert [(cell.strategy, ours.number, ours.std) for cell, ours in result.compared] == [("fedavg", 2.5, 0.5)]
+    (table,) = result.tables
     assert table.header == ("strategy", "paper", "ours", "difference")
     lines = by_strategy(table)
     assert lines["fedavg"] == ("144.4 ± 4.6", "2.5 ± 0.5", "-141.9")
@@ -54,12 +56,16 @@ def test_rounds_next_to_the_papers(folders):
 def test_values_after_a_round_and_short_runs(folders):
     config = job_config([*SMALL, "strategy=fedavg"])
     folders.write(0, rows(*[0.5] * 100, 0.6, 0.9), dataset="femnist", config=config)  # 0.6 after round 100
+    folders.write(1, rows(*[0.5] * 100, 0.7, 0.9), dataset="femnist", config=config)
     config = job_config([*SMALL, "strategy=fedprox"])
     folders.write(0, rows(0.1, 0.2), dataset="femnist", strategy="fedprox", config=config)
-    tables = paper_tables("turbosvm/table3", "small", found(folders))
+    result = paper_table("turbosvm/table3", "small", found(folders))
+    deviations = [(cell.strategy, ours.std) for cell, ours in result.compared]
+    assert deviations == [("fedavg", pytest.approx(5.0)), ("fedprox", None)]
+    tables = result.tables
     assert [table.title.rpartition(", ")[2] for table in tables] == ["metric f1", "metric accuracy", "metric mcc"]
     lines = by_strategy(tables[1])
-    assert lines["fedavg"] == ("59.3 ± 1.8", "60.0", "+0.7")
+    assert lines["fedavg"] == ("59.3 ± 1.8", "65.0 ± 5.0", "+5.7")
     assert lines["fedprox"] == ("59.2 ± 1.8", "20.0", "-39.2")
     assert by_strategy(tables[0])["fedavg"] == ("33.1 ± 1.3", "-", "-")  # these runs have no F1
     assert "Runs that end before the paper's round are read at their last round: 1." in tables[-1].notes
@@ -68,7 +74,7 @@ def test_values_after_a_round_and_short_runs(folders):
 def test_stand_ins_have_no_difference(folders):
     config = job_config([*SMOKE, "strategy=fedavg"])
     folders.write(0, rows(0.1, 0.8), config=config)
-    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    (table,) = paper_table("turbosvm/table2", None, found(folders)).tables
     assert by_strategy(table)["fedavg"] == ("144.4 ± 4.6", "1.0", "-")
     assert table.above[1:] == (
         "Fewer rounds than at scale full: 20 of 200.",
@@ -87,7 +93,7 @@ def test_fewer_rounds_are_reported_and_stand_in_for_nothing(folders):
     ]
     config = job_config([*asked, "rounds=46"])
     folders.write(0, rows(0.1, 0.7), dataset="fmnist", strategy="fedconcat", config=config)
-    (table,) = paper_tables("fedconcat/table1", "small", found(folders))
+    (table,) = paper_table("fedconcat/table1", "small", found(folders)).tables
     assert by_strategy(table)["fedconcat"][1:] == ("70.0", "-14.4")
     assert table.above[1:] == ("Fewer rounds than at scale full: 46 of 231.",)
 
@@ -99,7 +105,7 @@ def test_runs_that_deviate_count_and_are_reported(folders):
         folders.write(seed, rows(0.1, 0.8), config=config, changes=changes)
     config = job_config([*SMOKE, "strategy=krum"])
     folders.write(0, rows(0.1, 0.8), strategy="krum", config=config)
-    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    (table,) = paper_table("turbosvm/table2", "smoke", found(folders)).tables
     assert by_strategy(table)["fedavg"][1] == "1.0 ± 0.0"
     assert "Different from the experiment: local.lr=0.3 where the experiment has 0.1 (2 runs)." in table.above
     assert "Different from the experiment: local.momentum=0.5 where the experiment has 0.0 (1 run)." in table.above
@@ -114,7 +120,7 @@ def test_runs_of_a_table_that_shares_the_sweep_are_no_strays(folders):
         overrides = ["experiment=maxfl/table3", "scale=small", f"strategy={strategy}", "hparams=maxfl_fmnist_clusters"]
         content = rows(0.1, 0.2, **{"clients/tuned_preferred_accuracy": 0.5})
         folders.write(0, content, dataset="fmnist", strategy=strategy, config=job_config(overrides))
-    (table,) = paper_tables("maxfl/table5", "small", found(folders))
+    (table,) = paper_table("maxfl/table5", "small", found(folders)).tables
     assert "scaffold" not in by_strategy(table)
     (line,) = [line for line in table.above if line.startswith("Left out")]
     assert line.startswith("Left out because they belong to no cell of this table: 1 run of this sweep, such as ")
@@ -134,7 +140,7 @@ def test_of_two_runs_of_a_cell_and_seed_the_one_nearer_to_the_job_counts(folders
     config = job_config([*SMOKE, "strategy=fedavg"])
     folders.write(0, rows(0.1, 0.1, 0.8), config=config, changes={"local.lr": 0.3})
     folders.write(0, rows(0.1, 0.8), config=config)
-    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    (table,) = paper_table("turbosvm/table2", "smoke", found(folders)).tables
     assert by_strategy(table)["fedavg"][1] == "1.0"
     assert not any(line.startswith("Different from the experiment") for line in table.above)
     assert table.above[-1].startswith("Left out because they repeat the cell and seed of others ")
@@ -149,7 +155,7 @@ def test_speed_ups_and_interpolated_rounds(folders):
     for partition, share, late in (("iid", "1", 10), ("iid", "0.1", 4), ("shards", "1", 20)):
         config = job_config([*TABLE_1, f"partition={partition}", f"clients_per_round={share}"])
         folders.write(0, rows(*[0.95] * late, 0.99), dataset="mnist", config=config)
-    rounds, speed = paper_tables("fedavg/table1", None, found(folders))
+    rounds, speed = paper_table("fedavg/table1", None, found(folders)).tables
     assert rounds.header[:4] == ("C", "iid: paper", "iid: ours", "iid: difference")
     assert by_strategy(rounds) == {
         "0.0": ("316", "10.0", "-306.0", "3275", "20.0", "-3255.0"),
@@ -177,7 +183,7 @@ def test_a_seed_that_was_given_up_early_says_no_more_than_its_rounds(folders):
     config = job_config([*SMALL, "strategy=fedavg"])
     folders.write(0, rows(*[0.1] * 51), dataset="femnist", config=config, changes={"rounds": 50})
     folders.write(1, rows(0.1, 0.9), dataset="femnist", config=config)
-    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    (table,) = paper_table("turbosvm/table2", None, found(folders)).tables
     assert by_strategy(table)["fedavg"] == ("144.4 ± 4.6", ">50", "-")
 
 
@@ -202,7 +208,7 @@ def without(config, *keys):
 def test_runs_of_another_version_are_matched_and_what_was_not_compared_is_reported(folders):
     config = without(job_config([*SMOKE, "strategy=fedavg"]), "evaluation.precision", "appeal")
     folders.write(0, rows(0.1, 0.8), config=config, changes={"local.gone": 1})
-    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    (table,) = paper_table("turbosvm/table2", "smoke", found(folders)).tables
     assert by_strategy(table)["fedavg"][1] == "1.0"
     assert not any(line.startswith("Different from the experiment") for line in table.above)
     told = next(note for note in table.notes if note.startswith("Not compared, "))
@@ -251,14 +257,14 @@ def test_a_partial_table_says_what_is_missing(folders):
     config = job_config([*SMOKE, "strategy=fedaws"])
     folders.write(0, rows(0.1, 0.8), config=config)
     folders.write(2, rows(0.1, 0.8), config=config, complete=False)
-    (table,) = paper_tables("turbosvm/table2", "smoke", found(folders))
+    (table,) = paper_table("turbosvm/table2", "smoke", found(folders)).tables
     assert table.notes[1:4] == (
         "Not run yet: 5 of 7 cells.",
         "Not run yet with all of the seeds 0, 2: 1 of 7 cells.",
         "Left out because they are unfinished: 1 run.",
     )
     with pytest.raises(InputError, match=r"no finished runs \(available at scale smoke\); start "):
-        paper_tables("turbosvm/table2", "full", found(folders))
+        paper_table("turbosvm/table2", "full", found(folders))
 
 
 def test_columns_without_a_run_are_not_shown_and_rows_have_the_papers_numbers(folders):
@@ -266,7 +272,7 @@ def test_columns_without_a_run_are_not_shown_and_rows_have_the_papers_numbers(fo
     cell = ["partition=iid", "local.epochs=5", "local.batch_size=10"]
     config = job_config(["experiment=fedavg/table2", *cell])
     folders.write(0, rows(*[0.98] * 20, 0.99), dataset="mnist", config=config)  # 0.99 after round 20; the paper's is 20
-    (table,) = paper_tables("fedavg/table2", None, found(folders))
+    (table,) = paper_table("fedavg/table2", None, found(folders)).tables
     every = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     (shown,) = (row for row in every if row["iid rounds_to_0.99: ours"] != "not run")
     assert {row["dataset"] for row in every} == {"mnist"}
@@ -295,7 +301,7 @@ def test_a_metric_of_seen_and_one_of_unseen_clients(folders):
         for row in rows(0.1, 0.2)
     ]
     folders.write(0, measured, dataset="fmnist", strategy="maxfl", config=config)
-    (table,) = paper_tables("maxfl/table3", None, found(folders))
+    (table,) = paper_table("maxfl/table3", None, found(folders)).tables
     assert table.header == ("strategy", "seen: ours", "unseen: paper", "unseen: ours", "unseen: difference")
     assert by_strategy(table)["maxfl"] == ("0.25", "0.56", "0.50", "-0.06")
 
@@ -304,19 +310,19 @@ def test_nothing_to_compare_is_refused(folders):
     folders.write(0, rows(0.1))
     folders.write(0, rows(0.1), config=job_config([*SMOKE, "strategy=fedavg"]), complete=False)
     with pytest.raises(InputError, match=r"^table turbosvm/table2: no finished runs; start them with: "):
-        paper_tables("turbosvm/table2", None, found(folders))
+        paper_table("turbosvm/table2", None, found(folders))
     with pytest.raises(InputError, match=r"experiment=turbosvm/table2 scale=smoke$"):
-        paper_tables("turbosvm/table2", "smoke", found(folders))
+        paper_table("turbosvm/table2", "smoke", found(folders))
     folders.write(0, rows(0.1), config=job_config([*SMOKE, "strategy=krum"]))
     with pytest.raises(InputError, match=r"^table turbosvm/table2: its finished runs belong to no cell of this table$"):
-        paper_tables("turbosvm/table2", "smoke", found(folders))
+        paper_table("turbosvm/table2", "smoke", found(folders))
 
 
 def test_seeds_of_different_lengths_are_each_read_in_their_own_round(folders):
     config = job_config([*SMALL, "strategy=fedavg"])
     folders.write(0, rows(*[0.5] * 100, 0.6, 0.9), dataset="femnist", config=config)  # 0.6 after round 100
     folders.write(1, rows(0.1, 0.2), dataset="femnist", config=config)
-    tables = paper_tables("turbosvm/table3", "small", found(folders))
+    tables = paper_table("turbosvm/table3", "small", found(folders)).tables
     assert by_strategy(tables[1])["fedavg"] == ("59.3 ± 1.8", "40.0 ± 20.0", "-19.3")
     assert "Runs that end before the paper's round are read at their last round: 1." in tables[-1].notes
 
@@ -325,7 +331,7 @@ def test_of_two_seeds_given_up_the_earlier_one_limits_what_is_known(folders):
     config = job_config([*SMALL, "strategy=fedavg"])
     for seed, cap in enumerate((50, 80)):
         folders.write(seed, rows(*[0.1] * (cap + 1)), dataset="femnist", config=config, changes={"rounds": cap})
-    (table,) = paper_tables("turbosvm/table2", None, found(folders))
+    (table,) = paper_table("turbosvm/table2", None, found(folders)).tables
     assert by_strategy(table)["fedavg"][1] == ">50"
 
 
@@ -344,7 +350,7 @@ def test_speed_ups_are_of_means_of_rounds_that_are_rounded_up(folders):
         config = job_config([*TABLE_1, "partition=iid", f"clients_per_round={share}"])
         for seed, last in enumerate(ends):
             folders.write(seed, rows(*[0.96] * last, 1.0), dataset="mnist", config=config)
-    rounds, speed = paper_tables("fedavg/table1", None, found(folders))
+    rounds, speed = paper_table("fedavg/table1", None, found(folders)).tables
     assert [by_strategy(rounds)[c][1] for c in ("0.0", "0.1")] == ["11.5 ± 1.5", "4.5 ± 0.5"]
     assert by_strategy(speed)["0.1"][1] == "2.6"
 

@@ -1,8 +1,8 @@
 import pytest
 
 from fedrun.report.papers.cell_jobs import cell_configs
-from fedrun.report.papers.paper_table import paper_tables
-from fedrun.report.papers.results import sections
+from fedrun.report.papers.paper_table import paper_table
+from fedrun.report.papers.results import results
 from fedrun.report.runs import find
 from fedrun.system.errors import InputError
 
@@ -15,14 +15,15 @@ def found(folders):
 
 
 def tables(folders):
-    return [table for section in sections(found(folders)) for table in section.tables]
+    return results(found(folders))
 
 
 def test_every_table_that_has_runs(folders):
     config = job_config(["experiment=turbosvm/table2", "scale=small", "dataset=femnist", "strategy=fedavg"])
     folders.write(0, rows(0.1, 0.7), dataset="femnist", config=config)
-    assert [section.name for section in sections(found(folders))] == ["turbosvm/table2/small", "turbosvm/table3/small"]
-    titles = [table.title.partition(".")[0] for table in tables(folders)]
+    overview, *papers = tables(folders)
+    assert [row[:2] for row in overview.rows] == [("turbosvm/table2", "small"), ("turbosvm/table3", "small")]
+    titles = [table.title.partition(".")[0] for table in papers]
     assert titles[0] == "TurboSVM-FL, table 2"
     assert set(titles) == {"TurboSVM-FL, table 2", "TurboSVM-FL, table 3"}  # table 3 is read off the same runs
 
@@ -34,12 +35,28 @@ def test_only_the_table_whose_runs_these_are_ranks_them(folders):
             chosen = ("dataset=femnist", f"strategy={strategy}", f"seed={seed}")
             config = job_config(["experiment=turbosvm/table2", "scale=small", *chosen])
             folders.write(seed, rows(0.1, final + seed / 100), strategy=strategy, dataset="femnist", config=config)
-    ranked = [
-        section.name
-        for section in sections(found(folders))
-        if any(table.title.startswith("Ranks by ") for table in section.tables)
+    titles = [table.title.partition(".")[0] for table in tables(folders)]
+    (ranks,) = [place for place, title in enumerate(titles) if title.startswith("Ranks by ")]
+    assert titles[:ranks] == ["Overview", "TurboSVM-FL, table 2"]
+
+
+def test_the_papers_tables_are_in_their_order_before_the_other_experiments(folders):
+    """Of a table the full scale comes before the small one; table 10 after table 9."""
+    for name in ("turbosvm/table9", "turbosvm/table10", "fedumf/table1 scale=small", "fedumf/table1"):
+        chosen = job_config([f"experiment={word}" if "/" in word else word for word in name.split()])
+        folders.write(0, rows(0.1, 0.5), config=chosen, strategy=name)
+    for name in ("suite/b10", "suite/b9"):
+        folders.write(0, rows(0.1, 0.5), config=CONFIG | {"name": name}, strategy=name)
+    overview, *others = tables(folders)
+    assert [row[:2] for row in overview.rows] == [
+        ("fedumf/table1", "full"),
+        ("fedumf/table1", "small"),
+        ("turbosvm/table9", "full"),
+        ("turbosvm/table10", "full"),
     ]
-    assert ranked == ["turbosvm/table2/small"]
+    experiments = [table.title for table in others if table.title.endswith(": after the last round")]
+    assert experiments == [f"name={name}: after the last round" for name in ("suite/b9", "suite/b10")]
+    assert others[-1].title.startswith("name=suite/b10")
 
 
 def test_tables_that_share_runs_but_have_none_of_their_own_are_left_out(folders):
@@ -49,11 +66,11 @@ def test_tables_that_share_runs_but_have_none_of_their_own_are_left_out(folders)
     searched = job_config(["experiment=fedumf/tune", "scale=smoke", "dataset=digits", "model=mlp"])
     folders.write(0, rows(0.1, 0.7), strategy="fedumf", config=searched)
     titles = [table.title.partition(".")[0] for table in tables(folders)]
-    assert titles == ["FedConcat, table 1"]
+    assert titles == ["Overview", "FedConcat, table 1"]
     with pytest.raises(
         InputError, match=r"^table fedconcat/table5: its finished runs belong to no cell of this table$"
     ):
-        paper_tables("fedconcat/table5", None, found(folders))
+        paper_table("fedconcat/table5", None, found(folders))
 
 
 def test_runs_that_only_show_that_a_table_can_be_made_are_left_out(folders):
