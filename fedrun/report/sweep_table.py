@@ -29,8 +29,8 @@ GAP = 2
 """The spaces between two columns."""
 
 NOTE = "{} metrics after the last round{}; mean ± std over seeds (ddof 0)."
-ROUNDS_TO = "to: the first round that reaches it; >N: not by every seed in N rounds."
-SECONDS_TO = "seconds to: virtual seconds up to that round."
+ROUNDS_TO = "to X: the first round that reaches X; >N: some seed did not reach X in N rounds."
+SECONDS_TO = "seconds to X: virtual seconds up to that round."
 
 
 def sweep_table(settings: Sequence[Setting], problems: Sequence[str] = ()) -> Group:

@@ -26,10 +26,10 @@ def require_finite(state: State, cohort: torch.Tensor, result: RoundResult, priv
     cure = "a smaller local.lr or less noise" if noised else "a smaller local.lr"
     if result.excluded:
         log.warning(
-            "round %d: uploads that are not finite %s, of clients %s; %s usually helps",
+            "round %d: uploads of clients %s are not finite and %s; %s usually helps",
             state.round + 1,
-            "count as the zero vector" if as_zero else "are left out",
             result.excluded,
+            "count as the zero vector" if as_zero else "are left out",
             cure,
         )
     if result.accepted:

@@ -278,12 +278,13 @@ def suggestion(arm: Arm, metric: str, command: str, before: Plain) -> str:
     """
     from omegaconf import OmegaConf
 
-    seeds = ", ".join(override.partition("=")[2] for seed in arm.seeds for override in seed) or "the default"
+    seeds = ", ".join(override.partition("=")[2] for seed in arm.seeds for override in seed)
+    over = f"mean over the seeds {seeds}" if seeds else "with the default seed"
     lines = [
         "# @package _global_",
         f"# Suggested by: {command}",
         f"# For: {' '.join(without_implied(arm.overrides)) or 'the default configuration'}",
-        f"# {wording.name(metric)} after the last round, mean over the seeds {seeds}:",
+        f"# {wording.name(metric)} after the last round, {over}:",
         *(
             f"#   {' '.join(tried)}: {'failed' if math.isnan(mean) else wording.value(metric, mean)}"
             for tried, mean in arm.scores.items()

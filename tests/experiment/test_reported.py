@@ -37,7 +37,7 @@ def test_the_papers_accuracy_or_what_is_asked_for(default_experiment, client, se
     assert evaluation.reported(option("strategy/client", client), recorded) == expected
 
 
-OF_TUNED = "that of the models that clients have tuned; set"
+OF_TUNED = "the accuracy of models that clients have tuned; set"
 TUNING, SHARE = "evaluation.tuning_epochs=5", "population.test_share=0.3"
 
 
@@ -51,7 +51,7 @@ TUNING, SHARE = "evaluation.tuning_epochs=5", "population.test_share=0.3"
         ("fedbabu", {"model": "own"}, True, ""),
         ("sgd", {"model": "tuned"}, True, f"evaluation.model=tuned asks for {OF_TUNED} {TUNING} to record it"),
         ("fedper", {"model": "global"}, False,
-         f"evaluation.model=global asks for that of the global model; set {SHARE} to record it"),
+         f"evaluation.model=global asks for the accuracy of the global model; set {SHARE} to record it"),
         ("fedper", {"model": "global"}, True, ""),
         ("sgd", {"model": "global"}, False, ""),
         ("fedper", {}, True, ""),

@@ -53,7 +53,7 @@ def test_two_strategies_at_80_columns(two):
         "turbosvm     2  80.00 ± 0.00  70.00 ± 0.00  50.00 ± 0.00  1.0 ± 0.0  2.0 ± 0.0",
         "",
         "Test metrics after the last round, in percent; mean ± std over seeds (ddof 0).",
-        "to: the first round that reaches it; >N: not by every seed in N rounds.",
+        "to X: the first round that reaches X; >N: some seed did not reach X in N rounds.",
     ]
 
 
@@ -166,7 +166,7 @@ def test_virtual_seconds_to_a_target(folders):
     timed = table(folders)
     assert timed.header == ("", "runs", "accuracy", "to 70 %", "seconds to 70 %")
     assert timed.rows == (("digits fedavg", "2", "80.00 ± 0.00", "1.5 ± 0.5", "25.0 ± 15.0"),)
-    assert timed.notes[2] == "seconds to: virtual seconds up to that round."
+    assert timed.notes[2] == "seconds to X: virtual seconds up to that round."
 
 
 def test_settings_that_are_not_tested_alike(folders):

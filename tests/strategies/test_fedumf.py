@@ -190,7 +190,7 @@ def test_a_displacement_does_not_survive_an_upload_that_is_not_finite(make_exper
     state = replace(state, client_states=state.client_states.updated({client: endless}))
     with caplog.at_level(logging.WARNING):
         state, metrics = simulation.advance(state)
-    assert f"round 2: uploads that are not finite are left out, of clients [{client}]" in caplog.text
+    assert f"round 2: uploads of clients [{client}] are not finite and are left out" in caplog.text
     assert (metrics["clients/excluded"], state.totals.excluded) == (1, 1)
     assert state.server.model.isfinite().all()
     assert client not in state.client_states.held

@@ -128,7 +128,7 @@ def test_a_client_that_diverges_alone_is_counted_and_keeps_its_last_model(make_e
     _, state = advanced(experiment, 2)
     assert set(state.client_states.held) == {0, 1, 3}
     assert state.totals.excluded == 2
-    assert "round 2: uploads that are not finite are left out, of clients [2]" in caplog.text
+    assert "round 2: uploads of clients [2] are not finite and are left out" in caplog.text
     assert all(vectors["private"].isfinite().all() for vectors in state.client_states.held.values())
     everybody = poisoned_experiment(make_experiment, 0, 1, 2, 3, network=mlp, strategy=SOLO, local={"epochs": 2})
     with pytest.raises(RunError, match="round 1: no client's upload was finite"):

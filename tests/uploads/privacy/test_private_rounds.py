@@ -239,7 +239,7 @@ def test_a_round_without_a_finite_upload_is_noise_alone(make_experiment, caplog,
     count = torch.randn((), generator=generator(0, "privacy count", 0), dtype=torch.float64)
     bound = 0.5 * math.exp(-0.2 * ((4 + float(count)) / 4 - 0.5))
     assert float(after.server.slots["privacy/clip"]) == pytest.approx(bound)
-    assert "uploads that are not finite count as the zero vector, of clients [0, 1, 2, 3]" in caplog.text
+    assert "uploads of clients [0, 1, 2, 3] are not finite and count as the zero vector" in caplog.text
 
 
 def test_noise_that_overflows_the_model_ends_the_run(make_experiment):
