@@ -10,10 +10,10 @@ TEXT = """\
 fedrun runs federated-learning experiments.
 
   fedrun                                              the default: scikit-learn's digits, Dirichlet split, FedAvg
-  fedrun strategy=turbosvm dataset=femnist            a paper's setting, its hyper-parameters filled in
+  fedrun strategy=turbosvm dataset=femnist            a paper's setting with its hyper-parameters
   fedrun strategy=turbosvm strategy/client=fedprox    TurboSVM-FL on the server, FedProx on the clients
-  fedrun strategy=turbosvm strategy/server@strategy.server.base=fedadam     its encoder by FedAdam
-  fedrun -m seed=0,1,2,3,4 strategy=fedavg,turbosvm   a sweep, one job per core at once, ending in one table
+  fedrun strategy=turbosvm strategy/server@strategy.server.base=fedadam     TurboSVM-FL on top of FedAdam
+  fedrun -m seed=0,1,2,3,4 strategy=fedavg,turbosvm   a sweep: parallel jobs, and a table of mean ± std
   fedrun dataset=mnist partition=shards model=mnist_2nn local.lr=0.05 rounds=500 targets=[0.97]
   fedrun local.epochs=null local.steps=20             local steps instead of epochs
 

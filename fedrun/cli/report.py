@@ -338,7 +338,9 @@ def parser() -> argparse.ArgumentParser:
     add("--to", metavar="FILE", help="write to this file instead of the screen; pictures: instead of to RUNS/pictures")
     only = "report only this metric; repeat for several"
     add("--metric", action="append", default=[], metavar="KEY", help=only)
-    add("--target", action="append", default=[], type=float, metavar="A", help="rounds to this accuracy, too")
+    add(
+        "--target", action="append", default=[], type=float, metavar="A", help="also report the rounds to this accuracy"
+    )
     add("--baseline", metavar="SETTING", help="a setting's name, strategy or KEY=VALUE to test others against")
     add("--test", choices=("t", "wilcoxon"), help="with --baseline: paired t-test (default) or Wilcoxon's")
     add("--curve", metavar="KEY", help="draw this metric (PNG; with --to also PDF or SVG)")
