@@ -289,7 +289,7 @@ class Simulation:
         active = self._active(state)
         phase, runner, context = active.phase, active.runner, active.runner.executor.context
         uploads = self._uploads(state)
-        cohort, metrics = uploads.clients, uploads.metrics
+        cohort, metrics = uploads.clients, dict(uploads.metrics)
         server_seconds = 0.0 if self.devices is None else self.devices.server
         end = None if uploads.time is None else uploads.time + server_seconds
         privacy = self.experiment.privacy

@@ -1,3 +1,5 @@
+from types import MappingProxyType
+
 import pytest
 import torch
 
@@ -93,3 +95,18 @@ def test_a_rule_that_returns_something_else(returned, wrong, make_experiment):
     simulation = Simulation(make_experiment(participation=Own()))
     with pytest.raises(InputError, match=rf"Own: returned {wrong}; allowed: the numbers of different clients, int64"):
         simulation.advance(simulation.initial())
+
+
+@pytest.mark.parametrize("none", [{}, MappingProxyType({})])
+def test_a_rule_that_returns_the_same_metrics_in_every_round(none, make_experiment):
+    @config_class
+    class Own(Participation):
+        def participants(self, candidates):
+            return NUMBERS, none
+
+    simulation = Simulation(make_experiment(participation=Own()))
+    state = simulation.initial()
+    for _ in range(2):
+        state, metrics = simulation.advance(state)
+        assert "train/loss" in metrics
+    assert none == {}
