@@ -146,7 +146,9 @@ class Aggregator:
         client = self.clients[position : position + 1]
         stacked = {name: _column([value]) for name, value in reports.items()}
         sender = Senders(clients=client, samples=self._context.clients.sizes[client], reports=stacked)
-        return float(self._server.weights(self._state, sender))
+        weight = self._server.weights(self._state, sender)
+        check_weights(self._server, weight, 1)
+        return float(weight)
 
     def result(self) -> CohortUpdate:
         """The cohort's update, over the clients that were accepted, in the order of selection."""

@@ -186,13 +186,15 @@ def check_sizes(compressor: object, sizes: Iterable[object]) -> None:
 
 
 def check_weights(strategy: ServerStrategy, weights: object, clients: int) -> None:
-    """Reject weights that are not one number per client, ``[C]``.
+    """Reject weights that are not one finite number per client, ``[C]``, at least 0.
 
     Raises:
         InputError: naming the method.
     """
     if not isinstance(weights, torch.Tensor) or weights.shape != (clients,):
         raise _mistake(strategy, "weights", weights, f"the weight of every client, [{clients}]")
+    if len(wrong := weights[~((weights >= 0) & weights.isfinite())]):
+        raise _mistake(strategy, "weights", f"the weight {float(wrong[0]):g}", "finite numbers, at least 0")
 
 
 def check_start(strategy: ServerStrategy, state: object, parameters: int) -> None:

@@ -14,7 +14,7 @@ from fedrun.data.samples import Samples
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, Outputs, overrides
-from fedrun.strategies.contract import check_losses, check_vector, checked_linear_correction
+from fedrun.strategies.contract import check_differentiable, check_losses, check_vector, checked_linear_correction
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
@@ -145,6 +145,7 @@ class SampleGradients:
             outputs, targets = torch.func.functional_call(module, parameters, (x[None],)).float(), y[None]
             losses = strategy.loss(Outputs(outputs, task=task), targets, constants)
             check_losses(strategy, losses, 1)
+            check_differentiable(strategy, losses)
             return task.mean_of(losses, targets), outputs[0]
 
         self._of = torch.vmap(

@@ -19,6 +19,7 @@ from fedrun.models.flat_network import Layout
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import LinearCorrection
 from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.client_state import PRIVATE, ClientStates
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.sgd import SGD
@@ -59,6 +60,8 @@ SERVER = {
     "doubles": ("aggregate", lambda s, state, update, r: (ServerState(mean_of(update).double()), {}), f"float64 [{P}]"),
     "metric": ("aggregate", lambda s, state, update, r: (state, {"n": torch.ones(3)}), "float32 [3]"),
     "weights": ("weights", lambda s, state, senders: torch.ones(1, dtype=torch.float64), "float64 [1]"),
+    "negative": ("weights", lambda s, state, senders: -senders.samples.double(), "the weight -"),
+    "unknown": ("weights", lambda s, state, senders: senders.samples * torch.nan, "the weight nan"),
 }
 INITIAL = {
     "init": ("init", lambda s, model, layout, clients: model, f"float32 [{P}]"),
@@ -88,7 +91,30 @@ def test_servers(experiment: Experiment, name: str) -> None:
     simulation = with_part(experiment, "server", method, hook)
     with pytest.raises(InputError) as refusal:
         simulation.advance(simulation.initial())
-    assert str(refusal.value).startswith(f"mine.Mine.{method}: returned {returned}; allowed: ")
+    message = str(refusal.value)
+    assert message.startswith(f"mine.Mine.{method}: returned {returned}") and "; allowed: " in message
+
+
+@pytest.mark.parametrize(
+    ("weights", "returned"),
+    [(torch.ones(2), "float32 [2]"), (1.0, "float"), (torch.tensor([-0.5]), "the weight -0.5")],
+)
+def test_weights_by_single_numbers(experiment: Experiment, weights: object, returned: str) -> None:
+    """A client's weight is computed when its numbers arrive, before those of others."""
+
+    class Reporting(SGD):
+        sends = frozenset({MODEL, "loss"})
+
+        def finish(
+            self, model: torch.Tensor, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo
+        ) -> tuple[Vectors, Vectors]:
+            return {MODEL: model, "loss": torch.ones_like(client.samples)}, {}
+
+    strategy = replace(experiment.strategy, client=config_class(Reporting)())
+    simulation = with_part(replace(experiment, strategy=strategy), "server", "weights", lambda *_: weights)
+    with pytest.raises(InputError) as refusal:
+        simulation.advance(simulation.initial())
+    assert str(refusal.value).startswith(f"mine.Mine.weights: returned {returned}; allowed: ")
 
 
 @pytest.mark.parametrize("name", INITIAL)
@@ -160,6 +186,30 @@ def test_a_loss_without_a_gradient_of_convolutions(make_experiment: Callable[...
     simulation = with_part(experiment, "client", "loss", CLIENT["detached"][1])
     with pytest.raises(InputError, match=r"^mine.Mine.loss: returned losses without a gradient; allowed: "):
         simulation.advance(simulation.initial())
+
+
+def test_a_loss_without_a_gradient_of_single_samples(experiment: Experiment) -> None:
+    """DP-SGD would train on the noise alone."""
+    private = replace(experiment, privacy=option("privacy", "sample_level", noise_multiplier=1.0))
+    simulation = with_part(private, "client", "loss", CLIENT["detached"][1])
+    with pytest.raises(InputError, match=r"^mine.Mine.loss: returned losses without a gradient; allowed: "):
+        simulation.advance(simulation.initial())
+
+
+@pytest.mark.parametrize(
+    ("own", "returned"),
+    [
+        (lambda received: received[MODEL][:5], "float32 [5]"),
+        (lambda received: received[MODEL].double(), f"float64 [{P}]"),
+        (lambda received: None, "NoneType"),
+    ],
+)
+def test_models_of_clients(experiment: Experiment, own: Callable[[Vectors], object], returned: str) -> None:
+    simulation = with_part(experiment, "client", "own_model", lambda s, received, state, client: own(received))
+    taken_part = ClientStates({client: {PRIVATE: torch.zeros(0)} for client in range(4)})
+    with pytest.raises(InputError) as refusal:
+        simulation.test(replace(simulation.initial(), client_states=taken_part))
+    assert str(refusal.value).startswith(f"mine.Mine.own_model: returned {returned}; allowed: ")
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
