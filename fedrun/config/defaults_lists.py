@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_entry import GLOBAL, SELF, Entry, below, entry_of
-from fedrun.config.options import conf_dir, content, listed, listed_file
+from fedrun.config.options import conf_dir, content, header, listed, listed_file
 from fedrun.config.own_options import has_form
 
 HYDRA = "hydra/"
@@ -182,20 +182,8 @@ def _read(group: str, option: str, file: Path, modified: int) -> OptionFile:
         if entries and entries[-1].override and not entry.override and entry is not SELF:  # Hydra rejects it
             raise NotPlainError
         entries.append(entry)
-    header = _header(file)
-    package = None if header is None else below("", header)
-    return OptionFile(plain, tuple(entries), None if package is None else f"{GLOBAL}.{package}".rstrip("."))
-
-
-def _header(file: Path) -> str | None:
-    """The place that a file's first lines name after ``# @package``; None if they name none."""
-    with file.open(encoding="utf-8") as lines:
-        for line in filter(None, map(str.strip, lines)):
-            if not re.match(r"#\s*@", line):
-                break
-            key, *values = line.lstrip("#").split()
-            if len(values) != 1:
-                raise NotPlainError
-            if key == "@package":
-                return values[0]
-    return None
+    words = header(file)
+    if any(len(values) != 1 for values in words.values()):
+        raise NotPlainError
+    package = f"{GLOBAL}.{below('', words['@package'][0])}".rstrip(".") if "@package" in words else None
+    return OptionFile(plain, tuple(entries), package)

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from yaml import YAMLError
 from yaml.reader import ReaderError
 
-from fedrun.config.defaults_entry import added
+from fedrun.config.defaults_entry import added, below
 from fedrun.system.errors import InputError, one_line
 from fedrun.system.yaml_file import read_yaml
 
@@ -91,10 +92,16 @@ def content(group: str, name: str, file: Path) -> dict[str, Any]:
     return deepcopy(contents[name] if file == listed_file(group) else contents)
 
 
+def header(file: Path) -> dict[str, list[str]]:
+    """What a file's first lines, those that begin with ``# @``, say: the words after each first word."""
+    with file.open(encoding="utf-8") as lines:
+        marked = takewhile(re.compile(r"#\s*@").match, filter(None, map(str.strip, lines)))
+        return {name: words for name, *words in (line.lstrip("#").split() for line in marked)}
+
+
 def package_of(file: Path, group: str) -> str:
     """The key below which the content of a group's file is placed; empty: at the top."""
-    with file.open(encoding="utf-8") as lines:
-        return "" if "@package _global_" in lines.readline() else group.replace("/", ".")
+    return below("", " ".join(header(file).get("@package", [group.replace("/", ".")])))
 
 
 _config_dir: ContextVar[Path | None] = ContextVar("_config_dir", default=None)

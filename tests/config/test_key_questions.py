@@ -121,6 +121,13 @@ def test_an_option_of_ones_own_is_explained(own: Path) -> None:
     assert lines[at + 2] == "  default  0.25 with model=small"
 
 
+@pytest.mark.parametrize("text", ["# @package _global_.model\n", "\n# @package _global_\nmodel:\n  "])
+def test_an_option_of_ones_own_may_say_its_place(own: Path, text: str) -> None:
+    (own / "model" / "placed.yaml").write_text(f"{text}dropout: 0.75  # of units\n")
+    assert "  default  0.75 with model=placed" in explain_key("model.dropout", Experiment, own).splitlines()
+    assert "placed" in explain_key("model.dropout", Experiment, own).splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("key", "users"),
     [
