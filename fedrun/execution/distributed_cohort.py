@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -39,27 +39,6 @@ def balanced(loads: Sequence[float], ranks: int) -> torch.Tensor:
         assigned[client] = rank
         heapq.heappush(busy, (load + loads[client], rank))
     return torch.tensor(assigned, dtype=torch.int64)
-
-
-@dataclass(frozen=True)
-class PartialUpdate:
-    """The small values of one rank's part of a model's update.
-
-    Attributes:
-        update: update of this rank's clients, without means and rows.
-        shapes: shapes of its means, by name.
-        width: r, the number of entries in a row; 0 without rows.
-    """
-
-    update: CohortUpdate
-    shapes: dict[str, torch.Size]
-    width: int
-
-    @classmethod
-    def of(cls, update: CohortUpdate) -> PartialUpdate:
-        """The small values of an update."""
-        shapes = {name: mean.shape for name, mean in update.mean.items()}
-        return cls(replace(update, mean={}, rows=None), shapes, 0 if update.rows is None else update.rows.shape[1])
 
 
 class DistributedCohort:
@@ -151,15 +130,14 @@ class DistributedCohort:
         """
         if self._ranks.count == 1:
             return list(updates)
-        by_rank = self._ranks.all_gather([PartialUpdate.of(update) for update in updates])
+        by_rank = self._ranks.all_gather([_without_vectors(update) for update in updates])
         parts = [[updates_of_rank[model] for updates_of_rank in by_rank] for model in range(len(updates))]
         return list(map(self._combine_model, updates, parts, members, received))
 
     def _combine_model(
-        self, local: CohortUpdate, parts: Sequence[PartialUpdate], members: torch.Tensor, received: Vectors
+        self, local: CohortUpdate, updates: Sequence[CohortUpdate], members: torch.Tensor, received: Vectors
     ) -> CohortUpdate:
-        """One model's update from the partial updates of all ranks."""
-        updates = [part.update for part in parts]
+        """One model's update from this rank's partial update, and those of all ranks without vectors."""
         places = {client: position for position, client in enumerate(members.tolist())}
         clients = torch.cat([update.clients for update in updates])
         order = torch.tensor([places[client] for client in clients.tolist()], dtype=torch.int64).argsort()
@@ -167,7 +145,7 @@ class DistributedCohort:
         accepted = math.fsum(update.sample_weight for update in updates)
         trained = [update for update in updates if len(update.clients)]
         norms = [update.squared_norms for update in updates if update.squared_norms is not None]
-        mean, rows = self._sum(local, parts, received, total, order)
+        mean, rows = self._sum(local, updates, received, total, order)
 
         def concat(field: list[torch.Tensor]) -> torch.Tensor:
             return torch.cat(field)[order]
@@ -195,17 +173,17 @@ class DistributedCohort:
         )
 
     def _sum(
-        self, local: CohortUpdate, parts: Sequence[PartialUpdate], received: Vectors, total: float, order: torch.Tensor
+        self, local: CohortUpdate, updates: Sequence[CohortUpdate], received: Vectors, total: float, order: torch.Tensor
     ) -> tuple[Vectors, torch.Tensor | None]:
         """The weighted means over all ranks and all rows, from one sum over the ranks.
 
         Each mean is summed as its difference from the broadcast vector of that name, so that an entry that no client
         changed keeps its exact value, as within one process. A row is added to zeros.
         """
-        shapes = next((part.shapes for part in parts if part.shapes), {})
-        width = max(part.width for part in parts)
+        shapes = {name: mean.shape for update in updates for name, mean in update.mean.items()}
+        width = max(0 if update.rows is None else update.rows.shape[1] for update in updates)
         lengths = [shape.numel() for shape in shapes.values()]
-        counts = [len(part.update.clients) for part in parts]
+        counts = [len(update.clients) for update in updates]
         vector = torch.zeros(sum(lengths) + width * sum(counts), device=self._executor.context.network.vector.device)
         *sums, stacked = torch.split(vector, [*lengths, width * sum(counts)])
         # as in one process, clients are equal if none has a weight
@@ -228,6 +206,12 @@ class DistributedCohort:
         # copies, because the next state may be built in their memory and live longer
         mean = {name: moved.view(shape).clone() for (name, shape), moved in zip(shapes.items(), sums, strict=True)}
         return mean, None if rows is None else rows[order.to(rows.device)]
+
+
+def _without_vectors(update: CohortUpdate) -> CohortUpdate:
+    """An update whose means and rows have shapes, but no entries: it is small."""
+    mean = {name: vector.to("meta") for name, vector in update.mean.items()}
+    return replace(update, mean=mean, rows=None if update.rows is None else update.rows.to("meta"))
 
 
 def _same_shape(vector: torch.Tensor | None, shape: torch.Size) -> bool:
