@@ -16,7 +16,6 @@ import torch
 
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.samples import Samples
 from fedrun.evaluation.client_groups import SEEN
 from fedrun.evaluation.client_results import Metrics
 from fedrun.evaluation.evaluator import Evaluator
@@ -117,16 +116,6 @@ class Simulation:
         """The network of the first phase."""
         return self._phases[0].phase.network
 
-    @property
-    def samples(self) -> Samples:
-        """The dataset of the first phase on its device."""
-        return self._phases[0].phase.samples
-
-    @property
-    def cohort_size(self) -> int:
-        """M, the number of clients per round in the first phase."""
-        return self._phases[0].phase.cohort_size
-
     @cached_property
     def thresholds(self) -> dict[str, Thresholds]:
         """The threshold ρ_k of each client, by group; empty if appeal is not measured."""
@@ -192,12 +181,6 @@ class Simulation:
         """Runs the local work of the next round."""
         return self._active(state).runner
 
-    def client_to_rank(self, state: State) -> torch.Tensor | None:
-        """The rank that trains each client in a state's phase and holds its state, int64 ``[N]``; None: any rank can
-        train any client.
-        """
-        return self._active(state).runner.cohort.client_to_rank
-
     def initial(self) -> State:
         """The state before the first round."""
         return self._begun(0, Totals(), ())
@@ -229,12 +212,7 @@ class Simulation:
         means = {LAST_MEAN: state.model} if self.experiment.evaluation.client_means else {}
         return replace(state, slots={**state.slots, **active.runner.executor.context.pipeline.slots(), **means})
 
-    def cohort(self, state: State) -> tuple[torch.Tensor, Metrics]:
-        """The clients whose uploads the server aggregates in the next round, and metrics."""
-        uploads = self._uploads(state)
-        return uploads.clients, uploads.metrics
-
-    def _uploads(self, state: State) -> Uploads:
+    def uploads(self, state: State) -> Uploads:
         """The uploads that the server aggregates in the next round."""
         active = self._active(state)
         return self.experiment.aggregation.uploads(
@@ -288,7 +266,7 @@ class Simulation:
             state = self.next_phase(state)
         active = self._active(state)
         phase, runner, context = active.phase, active.runner, active.runner.executor.context
-        uploads = self._uploads(state)
+        uploads = self.uploads(state)
         cohort, metrics = uploads.clients, dict(uploads.metrics)
         server_seconds = 0.0 if self.devices is None else self.devices.server
         end = None if uploads.time is None else uploads.time + server_seconds

@@ -30,7 +30,6 @@ from fedrun.experiment.experiment import build_experiment
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.vectors import MODEL
-from fedrun.uploads.pipeline import UploadPipeline
 
 BY = ("shares", "labels")
 NOISE, DRAWS = 0.001, 10
@@ -38,21 +37,10 @@ NOISE, DRAWS = 0.001, 10
 
 def first_round(chosen: list[str]) -> tuple[ExecutionContext, torch.Tensor, list[tuple[torch.Tensor, int]]]:
     """The first round of FedConcat: where clients train, the common model, every client's model and number of steps."""
-    experiment = build_experiment(compose(chosen).config)
-    simulation = Simulation(experiment)
-    network, samples, clients = simulation.network, simulation.samples, simulation.federation.train
-    local, seed = experiment.local, experiment.seed
+    simulation = Simulation(build_experiment(compose(chosen).config))
     state = simulation.initial()
-    work = ExecutionContext(
-        network=network,
-        samples=samples,
-        clients=clients,
-        local=local,
-        seed=seed,
-        client=experiment.strategy.client,
-        pipeline=UploadPipeline((), network.layout, seed),
-    )
-    task = CohortJob(torch.arange(len(clients)), 0, {MODEL: state.server.model}, ClientStates())
+    work = ExecutionContext.of(simulation.phase(state))
+    task = CohortJob(torch.arange(len(work.clients)), 0, {MODEL: state.server.model}, ClientStates())
     sent = [(result.model.clone(), result.trained.steps) for result in InProcess(work).client_results(task)]
     return work, state.server.model, sent
 

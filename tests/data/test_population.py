@@ -206,7 +206,7 @@ def test_pooling_leaves_nobody_to_attack(make_experiment):
 def test_unseen_clients_never_take_part(make_experiment):
     experiment = make_experiment(population=population(2, 0.4), clients_per_round=1.0)
     simulation = Simulation(experiment)
-    assert simulation.cohort_size == len(simulation.federation.train) == 4
+    assert simulation.phase(simulation.initial()).cohort_size == len(simulation.federation.train) == 4
     metrics = simulation.test(simulation.initial())
     assert {"clients/accuracy_mean", "unseen/accuracy_mean", "clients/loss_mean", "unseen/loss_mean"} <= set(metrics)
     assert not any("appeal" in name or "preferred" in name for name in metrics)

@@ -111,7 +111,7 @@ def test_its_participation_rule(package: Path) -> None:
     overrides = ["participation=daily", "partition.clients=10", "clients_per_round=1.0", "rounds=48", "dataset=digits"]
     simulation = Simulation(build_experiment(compose([*overrides, "hardware.threads=1"], "conf")))
     state = simulation.initial()
-    there = [set(simulation.cohort(replace(state, round=round))[0].tolist()) for round in range(48)]
+    there = [set(simulation.uploads(replace(state, round=round)).clients.tolist()) for round in range(48)]
     assert there[:24] == there[24:]
     assert all(sum(client in cohort for cohort in there[:24]) == 12 for client in range(10))
     assert simulation.advance(state)[1]["clients/available"] == len(there[0])

@@ -36,7 +36,6 @@ from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError, RunError
 from fedrun.system.randomness import generator
-from fedrun.uploads.pipeline import UploadPipeline
 
 from ..benchmarks.train_cohort import train_cohort
 from ..conftest import first_executor
@@ -215,18 +214,8 @@ class RoundResult:
 
     def __init__(self, experiment: Experiment, executor: type[Executor]) -> None:
         simulation = Simulation(experiment)
-        self.executor = executor(
-            ExecutionContext(
-                network=simulation.network,
-                samples=simulation.samples,
-                clients=simulation.federation.train,
-                client=experiment.strategy.client,
-                local=experiment.local,
-                seed=experiment.seed,
-                pipeline=UploadPipeline((), simulation.network.layout, experiment.seed),
-            )
-        )
         state = simulation.initial()
+        self.executor = executor(ExecutionContext.of(simulation.phase(state)))
         self.layout = simulation.network.layout
         self.server, self.state = experiment.strategy.server, state.server
         self.received = self.server.broadcast(state.server)

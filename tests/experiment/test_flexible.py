@@ -60,7 +60,8 @@ def test_both_ways_to_draw(make_experiment, quantile, count):
         assert len(there) == count
         drawn = []
         for round in range(2, 8):  # rounds 0 and 1 are mandatory
-            cohort, metrics = chosen.cohort(replace(state, round=round))
+            uploads = chosen.uploads(replace(state, round=round))
+            cohort, metrics = uploads.clients, uploads.metrics
             assert set(cohort.tolist()) <= set(there) and len(set(cohort.tolist())) == len(cohort)
             assert metrics == {"clients/willing": count, "clients/participants": len(cohort)}
             drawn.append(len(cohort))
@@ -77,7 +78,8 @@ def test_everybody_comes_while_it_is_mandatory(make_experiment):
         bound = replace(experiment, participation=flexible(draws=draws))
         assert torch.equal(final_model(bound, 2), final_model(experiment, 2))
         simulation = Simulation(bound)
-        cohort, metrics = simulation.cohort(simulation.initial())
+        uploads = simulation.uploads(simulation.initial())
+        cohort, metrics = uploads.clients, uploads.metrics
         assert cohort.tolist() == select(0, 0, 6, 3).tolist()
         assert metrics == {"clients/willing": 6, "clients/participants": 3}
 
@@ -111,7 +113,8 @@ def test_a_loss_at_the_threshold_is_not_willing(make_experiment):
     simulation = Simulation(experiment)
     state = simulation.initial()
     simulation.thresholds["clients"].train[:] = simulation.evaluator(state).on_training(state)[0]
-    cohort, metrics = simulation.cohort(state)
+    uploads = simulation.uploads(state)
+    cohort, metrics = uploads.clients, uploads.metrics
     assert (len(cohort), metrics["clients/willing"]) == (0, 0)
 
 
@@ -122,4 +125,4 @@ def test_willingness_is_by_the_threshold_of_training_losses(make_experiment):
     simulation = Simulation(experiment)
     high, low = torch.full((6,), 1e6, dtype=torch.float64), torch.zeros(6, dtype=torch.float64)
     simulation.thresholds["clients"] = Thresholds(high, low, None)
-    assert simulation.cohort(simulation.initial())[1]["clients/willing"] == 6
+    assert simulation.uploads(simulation.initial()).metrics["clients/willing"] == 6

@@ -93,7 +93,7 @@ def test_losses_are_those_of_the_global_model(make_experiment: Callable[..., Exp
             losses.append(torch.nn.functional.cross_entropy(network(inputs), labels).item())
         sizes = simulation.federation.train.sizes.tolist()
         expected = rule.participants(candidates(sizes, losses, 2, round))[0]
-        found, _ = simulation.cohort(state)
+        found = simulation.uploads(state).clients
         assert found.tolist() == expected.tolist()
         state, _ = simulation.advance(state)
 
@@ -116,7 +116,7 @@ def test_losses_are_those_of_the_models_that_clients_use(make_experiment: Callab
     experiment = make_experiment(network=mlp, clients_per_round=6, rounds=4, participation=Asks(), strategy=strategy)
     simulation = Simulation(experiment)
     state, _ = simulation.advance(simulation.initial())
-    simulation.cohort(state)
+    simulation.uploads(state)
     losses = []
     for client in (5, 0, 3):
         if kind == "clusters":

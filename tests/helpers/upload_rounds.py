@@ -40,7 +40,7 @@ def displacements(make_experiment, **changes):
     simulation = Simulation(make_experiment(network=mlp, clients_per_round=6, **changes))
     state, moved = simulation.initial(), []
     runner = simulation.round_runner(state)
-    everyone, _ = simulation.cohort(state)
+    everyone = simulation.uploads(state).clients
     for client in range(6):
         work = runner.run(state, everyone[everyone == client], lambda done: None)
         moved.append(work.accepted[0].mean["model"] - state.server.model)

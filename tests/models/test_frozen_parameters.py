@@ -57,9 +57,11 @@ def test_a_client_moves_as_in_plain_pytorch(make_experiment):
     simulation = Simulation(make_experiment(network=half_frozen, sizes=(12,), clients_per_round=1,
                                             local={"batch_size": None, "lr": 0.5}))  # fmt: skip
     plain = copy.deepcopy(simulation.network.network)
-    inputs, targets = simulation.samples.gather(simulation.federation.train[0])
-    nn.functional.cross_entropy(plain(simulation.samples.encoding(inputs)), targets).backward()
-    state, _ = simulation.advance(simulation.initial())
+    state = simulation.initial()
+    samples = simulation.phase(state).samples
+    inputs, targets = samples.gather(simulation.federation.train[0])
+    nn.functional.cross_entropy(plain(samples.encoding(inputs)), targets).backward()
+    state, _ = simulation.advance(state)
     for name, tensor in simulation.network.layout.views(state.server.model).items():
         parameter = plain.get_parameter(name)
         torch.testing.assert_close(tensor, parameter.detach() - 0.5 * parameter.grad)

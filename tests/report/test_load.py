@@ -366,7 +366,7 @@ def test_a_client_without_a_cluster(tmp_path: Path, plain: None) -> None:
     overrides = ("strategy=ifca", "model=logistic", "rounds=1", "clients_per_round=1")
     run = fedrun.load(fedrun.run(experiment(tmp_path, *overrides))["folder"])
     simulation = fedrun.Simulation(experiment(tmp_path, *overrides))
-    (participant,) = simulation.cohort(simulation.initial())[0].tolist()
+    (participant,) = simulation.uploads(simulation.initial()).clients.tolist()
     run.client_network(participant)
     for client in {0, 1, 2, 3, 4} - {participant}:
         with pytest.raises(

@@ -68,7 +68,7 @@ def test_steps_are_those_of_an_ordinary_loop(make_experiment, name, build):
     versions, earlier = [float_tensors(naive.network)], {}
     for version in range(7):
         x, uploads = versions[-1], []
-        cohort = simulation.cohort(states[version])[0].tolist()
+        cohort = simulation.uploads(states[version]).clients.tolist()
         for client in cohort:
             # a client that was not in training before has started in this step
             start = earlier.get(client, version)
@@ -136,7 +136,7 @@ def test_a_round_with_a_deadline_is_that_of_the_clients_in_time(make_experiment,
     rule = option("aggregation", "deadline", over_selection=1.0, seconds=deadline)
     timed = Simulation(make_experiment(**common, clients_per_round=6, aggregation=rule))
     after, metrics = timed.advance(timed.initial())
-    in_time = torch.tensor([k for k in waiting.cohort(before)[0].tolist() if taken[k] <= deadline])
+    in_time = torch.tensor([k for k in waiting.uploads(before).clients.tolist() if taken[k] <= deadline])
     result = runner.run(before, in_time, lambda done: None)
     assert metrics["clients/late"] == 2
     assert metrics["train/loss"] == pytest.approx(result.loss)

@@ -141,7 +141,7 @@ def test_cohort_sizes(make_experiment, clients_per_round, sizes, size):
         network=logistic, sizes=sizes, clients_per_round=clients_per_round, hardware=one_by_one
     )
     simulation = Simulation(experiment)
-    assert simulation.cohort_size == size
+    assert simulation.phase(simulation.initial()).cohort_size == size
     told: list[tuple[int, int]] = []
     simulation.advance(simulation.initial(), lambda done, cohort: told.append((done, cohort)))
     assert told == [(done, size) for done in range(1, size + 1)]
@@ -254,8 +254,8 @@ def test_evaluation_does_not_depend_on_its_batches_and_moves_nothing(make_experi
     state = advanced(simulation, 1)
     simulation.network.load(state.server.model)
     indices = torch.tensor([61, 3, 3, 80, 0, 42, 17])
-    whole = evaluate(simulation.network, simulation.samples, indices, 100)
-    parts = evaluate(simulation.network, simulation.samples, indices, 2)
+    whole = evaluate(simulation.network, simulation.phase(state).samples, indices, 100)
+    parts = evaluate(simulation.network, simulation.phase(state).samples, indices, 2)
     torch.testing.assert_close(parts.losses, whole.losses, rtol=1e-5, atol=1e-6)
     assert torch.equal(parts.predictions, whole.predictions)
     assert torch.equal(whole.targets, simulation.dataset.targets[indices])

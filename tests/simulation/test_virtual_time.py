@@ -104,7 +104,7 @@ def test_the_order_in_which_participants_finish_does_not_matter(make_experiment)
     simulation = Simulation(experiment)
     state = simulation.initial()
     runner, phase = simulation.round_runner(state), simulation.phase(state)
-    cohort, _ = simulation.cohort(state)
+    cohort = simulation.uploads(state).clients
     result = runner.run(state, cohort, lambda done: None)
     clock = option("clock", "lognormal", **{**CLOCK, "speed_cv": 0.0, "bandwidth_cv": 0.0})
     devices = clock.devices(6, experiment.seed)
@@ -158,7 +158,7 @@ def test_every_participant_is_timed_once(name: str) -> None:
         phase = simulation.phase(state)
         if state.round == phase.end and not phase.is_last:
             state = simulation.next_phase(state)
-        cohort, _ = simulation.cohort(state)
+        cohort = simulation.uploads(state).clients
         processed = simulation.round_runner(state).run(state, cohort, lambda done: None).processed
         assert sorted(processed[:, 0].tolist()) == sorted(cohort.tolist())
         assert bool((processed[:, 1] > 0).all())
@@ -192,7 +192,7 @@ def test_samples_pass_frozen_encoders_in_every_step(make_experiment):
         while state.round < simulation.phase(state).end:
             state, _ = simulation.advance(state)
         encoders, state = len(state.models), simulation.next_phase(state)
-        cohort, _ = simulation.cohort(state)
+        cohort = simulation.uploads(state).clients
         samples = simulation.round_runner(state).run(state, cohort, lambda done: None).processed[:, 1]
         after, _ = simulation.advance(state)
         return after.totals.virtual_seconds - state.totals.virtual_seconds, encoders * int(samples.max())

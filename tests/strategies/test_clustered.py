@@ -201,7 +201,7 @@ def test_attackers_weigh_the_same_fractions_as_honest_clients(make_experiment):
     state, attackers = simulation.initial(), simulation.federation.attackers
     assert len(attackers) == 2
     runner = simulation.round_runner(state)
-    work = runner.run(state, simulation.cohort(state)[0], lambda done: None)
+    work = runner.run(state, simulation.uploads(state).clients, lambda done: None)
     sent = {
         int(job.cohort[result.position]): result.uploads["model"].clone()
         for job in work.jobs

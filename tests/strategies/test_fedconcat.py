@@ -76,10 +76,10 @@ def test_everybody_takes_part_in_the_round_that_infers(make_experiment):
     experiment = make_experiment(network=mlp, clients_per_round=2, strategy=fedconcat("random_inputs", clusters=3))
     simulation = Simulation(experiment)
     first = simulation.initial()
-    assert len(simulation.cohort(first)[0]) == 6
+    assert len(simulation.uploads(first).clients) == 6
     second, _ = simulation.advance(first)
     assert second.totals.client_samples == sum((3, 12, 8, 5, 20, 12))
-    assert len(simulation.cohort(second)[0]) == 2
+    assert len(simulation.uploads(second).clients) == 2
     third, _ = simulation.advance(second)
     cohort = select(0, 1, 6, 2)
     trained = {int(second.membership[client].argmax()) for client in cohort}

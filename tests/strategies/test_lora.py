@@ -152,8 +152,8 @@ def simulation(make_experiment):
 def logits(simulation, state):
     simulation.network.load(state.server.model)
     with torch.no_grad():
-        images, _ = simulation.samples.gather(torch.arange(8))
-        return simulation.network.network.eval()(simulation.samples.encoding(images))
+        images, _ = simulation.phase(state).samples.gather(torch.arange(8))
+        return simulation.network.network.eval()(simulation.phase(state).samples.encoding(images))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_what_clients_of_the_last_round_receive(simulation, name, changes, chang
     updated = []
     for _ in range(4):
         states.append(run.advance(states[-1])[0])
-    cohorts = [set(run.cohort(state)[0].tolist()) for state in states[:-1]]
+    cohorts = [set(run.uploads(state).clients.tolist()) for state in states[:-1]]
     for before, after, last, cohort in zip(states[1:], states[2:], cohorts, cohorts[1:], strict=False):
         updated.append(len(cohort & last))
         numbers = len(cohort) * whole - updated[-1] * (R - change)
@@ -258,8 +258,8 @@ def test_the_saved_model_has_the_residual_in_its_weights(simulation, tmp_path, m
     state = advanced(run)
     save_model(run, state, tmp_path / "model.safetensors")
     saved = load_network(tmp_path / "model.safetensors", run.experiment.model, run.dataset.spec)
-    images, _ = run.samples.gather(torch.arange(8))
-    torch.testing.assert_close(saved(run.samples.encoding(images)), logits(run, state))
+    images, _ = run.phase(state).samples.gather(torch.arange(8))
+    torch.testing.assert_close(saved(run.phase(state).samples.encoding(images)), logits(run, state))
 
 
 @pytest.mark.parametrize("name", ["fedexlora", "fedsalora"])
@@ -346,7 +346,7 @@ def test_stacks_of_different_ranks(simulation):
     states = [run.initial()]
     for _ in range(4):
         states.append(run.advance(states[-1])[0])
-    cohorts = [run.cohort(state)[0].tolist() for state in states[:-1]]
+    cohorts = [run.uploads(state).clients.tolist() for state in states[:-1]]
     for before, after, last, cohort in zip(states[1:], states[2:], cohorts, cohorts[1:], strict=False):
         rows = sum(1 + client % 2 for client in last)
         change = min(22 * rows, 6 * 16) + min(12 * rows, 6 * 6)

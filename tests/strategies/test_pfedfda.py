@@ -195,8 +195,8 @@ def test_networks(monkeypatch, make_experiment, default_experiment):
         for client, (x, y) in enumerate(data):
             own = copy.deepcopy(network)
             naive_head(own, *naive_mixture(own, x, y, means, covariance), y)
-            inputs, labels = simulation.samples.gather(test[client])
-            correct += int((own(simulation.samples.encoding(inputs)).argmax(1) == labels).sum())
+            inputs, labels = simulation.phase(state).samples.gather(test[client])
+            correct += int((own(simulation.phase(state).samples.encoding(inputs)).argmax(1) == labels).sum())
             count += len(labels)
         assert simulation.evaluator(state).metrics(state)["test/accuracy"] == pytest.approx(correct / count)
     views = layout.views(state.server.model)

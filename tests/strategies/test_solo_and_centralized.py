@@ -57,7 +57,7 @@ def test_centralized_is_one_run_of_sgd_over_all_samples(make_experiment, network
     simulation, state = advanced(
         make_experiment(network=build, strategy=CENTRALIZED, population=POOLED, local={"momentum": 0.9, "lr": 0.02}), 3
     )
-    assert len(simulation.federation.train) == 1 and simulation.cohort_size == 1
+    assert len(simulation.federation.train) == 1 and simulation.phase(simulation.initial()).cohort_size == 1
     (samples,) = data_of(simulation)
     trained = plain_sgd(simulation, build, samples, order_of(0), 3, 0.02, 0.9)
     for name, own in simulation.network.layout.views(state.server.model).items():
@@ -155,7 +155,7 @@ def test_a_client_that_rests_keeps_its_own_model(make_experiment):
     simulation, first = advanced(make_experiment(network=mlp, strategy=SOLO, clients_per_round=3), 1)
     cohort = set(first.client_states.held)
     second, _ = simulation.advance(first)
-    for client in cohort - set(simulation.cohort(first)[0].tolist()):
+    for client in cohort - set(simulation.uploads(first).clients.tolist()):
         assert torch.equal(second.client_states.held[client]["private"], first.client_states.held[client]["private"])
     assert len(cohort) == 3
 

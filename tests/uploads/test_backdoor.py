@@ -89,7 +89,7 @@ def test_its_success_on_clients_own_models(make_experiment):
     simulation = Simulation(make_experiment(network=mlp, attack=BACKDOOR, strategy=strategy, clients_per_round=3))
     state = advanced(simulation, 3)
     triggered, head = simulation.federation.triggered, simulation.network.layout.head
-    images, _ = simulation.samples.gather(triggered)
+    images, _ = simulation.phase(state).samples.gather(triggered)
     shares = []
     for number in sorted(set(range(6)) - simulation.federation.attackers):
         model, held = state.server.model.clone(), state.client_states.held.get(number)
@@ -97,7 +97,7 @@ def test_its_success_on_clients_own_models(make_experiment):
             model[head] = held[PRIVATE]
         simulation.network.load(model)
         with torch.no_grad():
-            logits = simulation.network.network.eval()(simulation.samples.encoding(images))
+            logits = simulation.network.network.eval()(simulation.phase(state).samples.encoding(images))
         shares.append((logits.argmax(1) == BACKDOOR.label).double().mean().item())
     assert len(shares) == 4 and sum(shares) / 4 != simulation.evaluator(state).results(state, triggered).mean_score
     assert simulation.test(state)["test/attack_success"] == pytest.approx(sum(shares) / 4)

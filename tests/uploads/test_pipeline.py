@@ -78,7 +78,7 @@ def test_an_error_decays_in_rounds_of_absence(make_experiment):
     simulation, states, _ = rounds(experiment, 6)
     last = {}
     for number, state in enumerate(states[:-1]):
-        last |= dict.fromkeys(simulation.cohort(state)[0].tolist(), number + 1)
+        last |= dict.fromkeys(simulation.uploads(state).clients.tolist(), number + 1)
     held = states[-1].client_states.held
     assert {client: float(vectors["compression round"]) for client, vectors in held.items()} == last
 
@@ -199,7 +199,7 @@ def test_bytes_of_votes_from_round_to_round(make_experiment):
     buffers = 4 * (layout.size - layout.trainable)
     before = set()
     for state, after in pairwise(states):
-        cohort = set(simulation.cohort(state)[0].tolist())
+        cohort = set(simulation.uploads(state).clients.tolist())
         parameters = [-(-layout.trainable // 8) if client in before else 4 * layout.trainable for client in cohort]
         assert after.totals.bytes_down - state.totals.bytes_down == sum(parameters) + 3 * buffers
         assert after.totals.params_down - state.totals.params_down == 3 * layout.size

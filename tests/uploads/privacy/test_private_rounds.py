@@ -264,7 +264,7 @@ def test_poisson_cohorts(make_experiment):
     simulation = Simulation(experiment)
     state, sizes, empty = simulation.initial(), [], 0
     for _ in range(30):
-        cohort, _ = simulation.cohort(state)
+        cohort = simulation.uploads(state).clients
         after, metrics = simulation.advance(state)
         sizes.append(len(cohort))
         if not len(cohort):
@@ -321,7 +321,7 @@ def test_a_client_more_changes_the_count_by_a_half(make_experiment, clip, side):
     simulation = Simulation(make_experiment(network=mlp, clients_per_round=2, privacy=privacy))
     state, sizes = simulation.initial(), set()
     for _ in range(8):
-        cohort, _ = simulation.cohort(state)
+        cohort = simulation.uploads(state).clients
         sizes.add(len(cohort))
         after, _ = simulation.advance(state)
         moved = math.log(float(after.server.slots["privacy/clip"] / state.server.slots["privacy/clip"]))
@@ -358,7 +358,7 @@ def test_epsilon_is_reported(make_experiment):
         network=mlp, clients_per_round=2, privacy=private("local", noise_multiplier=4.0, delta=1e-5)
     )
     simulation, states, _ = rounds(local, 4)
-    most = max(sum(client in simulation.cohort(state)[0] for state in states[:-1]) for client in range(6))
+    most = max(sum(client in simulation.uploads(state).clients for state in states[:-1]) for client in range(6))
     assert most > 1
     assert simulation.test(states[-1])["privacy/epsilon"] == reports[most]["privacy/epsilon"]
 
@@ -436,7 +436,7 @@ def test_steps_of_private_cohorts(make_experiment):
     state, sizes = simulation.initial(), set()
     per_client = [1, 3, 2, 2, 5, 3]  # batches of 4 of (3, 12, 8, 5, 20, 12) samples
     for _ in range(6):
-        sizes.add(len(simulation.cohort(state)[0]))
+        sizes.add(len(simulation.uploads(state).clients))
         before, (state, _) = state, simulation.advance(state)
         moved = state.server.model - before.server.model  # without float buffers
         expected = -moved / (sum(per_client) / 6 * experiment.local.lr)
