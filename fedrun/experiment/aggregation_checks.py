@@ -3,82 +3,64 @@
 from __future__ import annotations
 
 from fedrun.config.option_name import chosen
-from fedrun.data.population import Population
 from fedrun.experiment.aggregation.asynchronous import Asynchronous
-from fedrun.experiment.aggregation.base import Aggregation
 from fedrun.experiment.clock.base import Clock
-from fedrun.experiment.evaluation import Evaluation
-from fedrun.experiment.participation.base import Participation
+from fedrun.experiment.settings import Settings
 from fedrun.experiment.strategy import Strategy
 from fedrun.strategies.client import overrides
 from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
-from fedrun.uploads.attacks.base import Attack
-from fedrun.uploads.compression.base import Compression
-from fedrun.uploads.privacy.base import Privacy
-from fedrun.uploads.secure_sum import SecureSum
 
 
-def check_aggregation(
-    aggregation: Aggregation,
-    clock: Clock,
-    strategy: Strategy,
-    population: Population,
-    participation: Participation,
-    privacy: Privacy,
-    compression: Compression,
-    secure_sum: SecureSum,
-    attack: Attack,
-    evaluation: Evaluation,
-    rounds: int,
-) -> None:
+def check_aggregation(settings: Settings) -> None:
     """Reject parts of an experiment that its rule of aggregation does not support. The synchronous rule supports all.
 
     Raises:
         InputError: naming both options and what is allowed.
     """
+    aggregation, strategy = settings.aggregation, settings.strategy
     if not aggregation.needs_devices:
         return
-    key = chosen("aggregation", aggregation)
-    if type(clock) is Clock:
+    key = settings.chosen("aggregation")
+    if type(settings.clock) is Clock:
         raise InputError(f"{key} needs the clients' devices; choose clock=lognormal or clock=tiers")
-    if population.pooled:
+    if settings.population.pooled:
         raise InputError(f"{key} with population.pooled=true: no client sends anything; choose aggregation=synchronous")
-    if privacy.protects:
+    if settings.privacy.protects:
         raise InputError(
-            f"{key} with {chosen('privacy', privacy)}: which uploads arrive depends on the clients' devices and "
+            f"{key} with {settings.chosen('privacy')}: which uploads arrive depends on the clients' devices and "
             "samples, which ε does not cover; choose privacy=none"
         )
-    if compression.changes_means:
+    if settings.compression.changes_means:
         raise InputError(
-            f"{key} with {chosen('compression', compression)}, whose server takes a vote of one round's clients; "
+            f"{key} with {settings.chosen('compression')}, whose server takes a vote of one round's clients; "
             "choose another compressor, or aggregation=synchronous"
         )
-    reason = _without_times(strategy, rounds)
+    reason = _without_times(strategy, settings.rounds)
     if reason is None and isinstance(aggregation, Asynchronous):
         reason = _needs_rounds(strategy)
     if reason is not None:
         raise InputError(f"{key} with {reason}; choose another strategy, or aggregation=synchronous")
     if not isinstance(aggregation, Asynchronous):
         return
-    if not participation.is_uniform:
+    if not settings.participation.is_uniform:
         raise InputError(
-            f"{key} with {chosen('participation', participation)}: clients are drawn when others finish, not by "
+            f"{key} with {settings.chosen('participation')}: clients are drawn when others finish, not by "
             "rounds; choose participation=everyone"
         )
-    if secure_sum.changes_uploads:
+    if settings.secure_sum.changes_uploads:
         raise InputError(
-            f"{key} with {chosen('secure_sum', secure_sum)}: the server scales single uploads by their staleness; "
+            f"{key} with {settings.chosen('secure_sum')}: the server scales single uploads by their staleness; "
             "choose secure_sum=none"
         )
-    if attack.needs_rows:
+    if settings.attack.needs_rows:
         raise InputError(
-            f"{key} with {chosen('attack', attack)}, which forges uploads by those of the same round; choose another "
+            f"{key} with {settings.chosen('attack')}, which forges uploads by those of the same round; choose another "
             "attack"
         )
-    if evaluation.client_means:
+    if settings.evaluation.client_means:
         raise InputError(
             f"{key} with evaluation.client_means=true, which tests means of a round's models; allowed: false"
         )

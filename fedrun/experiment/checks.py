@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fedrun.config.option_name import chosen, chosen_where
+from fedrun.config.option_name import chosen_where
 from fedrun.data.evaluation_split import TARGETED
-from fedrun.data.partitions.base import Partition
-from fedrun.data.population import Population
 from fedrun.data.targets import Target
-from fedrun.data.tasks.base import Task
-from fedrun.experiment.appeal.base import Appeal
-from fedrun.experiment.evaluation import Evaluation
-from fedrun.experiment.participation.base import Participation
-from fedrun.experiment.strategy import Strategy
+from fedrun.experiment.settings import Settings
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import EMBEDDINGS, ClientStrategy, compares_embeddings, is_personal, overrides
-from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
-from fedrun.uploads.attacks.base import Attack
 
 
-def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> None:
+def check_head(settings: Settings, layout: Layout) -> None:
     """Reject a strategy that uses the head or class embeddings, where the model has no head.
 
     Raises:
@@ -30,6 +20,7 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
     """
     if layout.head_size:
         return
+    strategy, evaluation = settings.strategy, settings.evaluation
     client, server, clusters = strategy.client, strategy.server, strategy.clusters()
     measured = client.wants & (EMBEDDINGS | {"training_embeddings", "label_counts"})
     private = client.private(layout)
@@ -48,13 +39,14 @@ def check_head(strategy: Strategy, evaluation: Evaluation, layout: Layout) -> No
         )
 
 
-def check_shared(strategy: Strategy, local: LocalTraining, layout: Layout) -> None:
+def check_shared(settings: Settings, layout: Layout) -> None:
     """Reject client strategies that send nothing of a model that they are to send, train nothing of it, or compare
     embeddings that do not change.
 
     Raises:
         InputError: naming the client strategy.
     """
+    strategy, local = settings.strategy, settings.local
     client = strategy.client
     private = client.private(layout)
     epochs = range(local.epochs or local.steps or 1)
@@ -81,11 +73,12 @@ def _all_frozen(client: ClientStrategy, layout: Layout, epoch: int) -> bool:
     return frozen is not None and bool(frozen.all())
 
 
-def check_appeal(strategy: Strategy, appeal: Appeal, participation: Participation, population: Population) -> None:
+def check_appeal(settings: Settings) -> None:
     """Reject settings that need thresholds which the clients do not have."""
+    strategy, appeal, participation = settings.strategy, settings.appeal, settings.participation
     if "threshold" in strategy.client.wants and not appeal.known:
         raise InputError(f"{strategy.named_client} needs every client's threshold; choose appeal=warmup")
-    rule = chosen("participation", participation)
+    rule = settings.chosen("participation")
     if participation.needs_thresholds and not appeal.known:
         raise InputError(f"{rule} needs every client's threshold; choose appeal=warmup")
     if not participation.known_in_advance and strategy.server.idle_training is not None:
@@ -93,19 +86,18 @@ def check_appeal(strategy: Strategy, appeal: Appeal, participation: Participatio
             f"{rule} cannot be combined with idle clients (strategy=fedumf), which must know in one round who is "
             "selected in the next; choose participation=everyone or bernoulli"
         )
-    if appeal.known and population.pooled:
+    if appeal.known and settings.population.pooled:
         raise InputError("population.pooled=true: no client is left that could have a threshold; choose appeal=none")
 
 
-def check_client_tests(strategy: Strategy, appeal: Appeal, evaluation: Evaluation, has_tests: bool | None) -> None:
+def check_client_tests(settings: Settings, has_tests: bool | None) -> None:
     """Reject evaluations of clients that contradict others, or need test samples which the clients do not have.
 
     Args:
-        strategy: the run's strategy.
-        appeal: the run's appeal.
-        evaluation: the run's evaluation.
+        settings: the run's.
         has_tests: whether clients have test samples of their own; None: that is known when a user's partition has run.
     """
+    appeal, evaluation = settings.appeal, settings.evaluation
     if appeal.known and appeal.losses in ("test", "mixed") and has_tests is False:
         raise InputError(
             f"appeal.convention={appeal.losses} needs test samples of every client; set population.test_share, "
@@ -120,15 +112,16 @@ def check_client_tests(strategy: Strategy, appeal: Appeal, evaluation: Evaluatio
         raise InputError(
             f"{evaluation.tuned_by} needs test samples of every client; set population.test_share, such as 0.4"
         )
-    if evaluation.adaptive and (has_tests or appeal.known or is_personal(strategy.client)):
+    if evaluation.adaptive and (has_tests or appeal.known or is_personal(settings.strategy.client)):
         raise InputError(
             "evaluation.adaptive=true is for one accuracy over all test samples, and this run evaluates every client "
             "by itself; allowed: false"
         )
 
 
-def check_adaptive(evaluation: Evaluation, targets: Sequence[float | str]) -> None:
+def check_adaptive(settings: Settings) -> None:
     """Reject adaptive evaluation where it would find nothing."""
+    evaluation, targets = settings.evaluation, settings.targets
     if not evaluation.adaptive:
         return
     if not targets:
@@ -146,10 +139,9 @@ def check_adaptive(evaluation: Evaluation, targets: Sequence[float | str]) -> No
         )
 
 
-def check_phases(
-    strategy: Strategy, rounds: int, population: Population, appeal: Appeal, evaluation: Evaluation
-) -> None:
+def check_phases(settings: Settings) -> None:
     """Reject settings that need one model or one phase where there are several."""
+    strategy, rounds, evaluation = settings.strategy, settings.rounds, settings.evaluation
     last = strategy.afterwards().last_rounds(rounds)
     several = strategy.clusters().several or last > 0
     if last and rounds == 1:
@@ -159,9 +151,9 @@ def check_phases(
             f"strategy.post_training.rounds={last}: these are the last of rounds={rounds}, of which at least one must "
             f"be left for the encoders; allowed: 1 to {rounds - 1}, or a share such as 0.8"
         )
-    if several and population.pooled:
+    if several and settings.population.pooled:
         raise InputError("population.pooled=true leaves one client, and a strategy with clusters needs several")
-    if several and appeal.known:
+    if several and settings.appeal.known:
         raise InputError(
             "with clusters there is no single global model that could appeal to all clients; choose appeal=none"
         )
@@ -171,33 +163,26 @@ def check_phases(
         )
 
 
-def check_task(
-    task: Task,
-    partition: Partition,
-    strategy: Strategy,
-    attack: Attack,
-    appeal: Appeal,
-    population: Population,
-    evaluation: Evaluation,
-) -> None:
+def check_task(settings: Settings) -> None:
     """Reject parts that need one class per sample, or one embedding per sample, if the task has none.
 
     Raises:
         InputError: naming the part and the task.
     """
+    task, strategy, population = settings.dataset.spec.task, settings.strategy, settings.population
     clusters, afterwards = strategy.clusters(), strategy.afterwards()
     needing = chosen_where(
-        ("partition", partition, partition.needs_classes),
+        ("partition", settings.partition, settings.partition.needs_classes),
         ("strategy/client", strategy.client, strategy.client.needs_classes),
         ("strategy/server", strategy.server, strategy.server.needs_classes),
-        ("attack", attack, attack.needs_classes),
-        ("appeal", appeal, appeal.needs_classes),
+        ("attack", settings.attack, settings.attack.needs_classes),
+        ("appeal", settings.appeal, settings.appeal.needs_classes),
         ("strategy/clustering", clusters, clusters.needs_classes),
         ("strategy/post_training", afterwards, afterwards.needs_classes),
     )
     if population.flipped_share:
         needing.append(f"population.flipped_share={population.flipped_share:g}")
-    if evaluation.adaptive:
+    if settings.evaluation.adaptive:
         needing.append("evaluation.adaptive=true")
     if needing and not task.has_classes:
         raise InputError(

@@ -7,124 +7,38 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from annotated_types import Ge, Gt, Le
+from typing import Any
 
 from fedrun.config.allowed_values import shown
 from fedrun.config.as_config import plain
 from fedrun.config.build import construct
 from fedrun.config.composed import Composed
 from fedrun.config.config_class import config_class
-from fedrun.config.grids import Scale
-from fedrun.config.identity import Neutral, identity_hash
+from fedrun.config.identity import identity_hash
 from fedrun.config.no_effect import without_effect
 from fedrun.config.option_name import chosen, chosen_where
 from fedrun.config.overrides import home_folder
 from fedrun.data.datasets.base import DatasetConfig, require_dataset_config
-from fedrun.data.partitions.base import Partition
-from fedrun.data.population import Population
 from fedrun.data.targets import check_targets
-from fedrun.data.validation import Validation
-from fedrun.execution.hardware import Hardware
-from fedrun.experiment.aggregation.base import Aggregation
 from fedrun.experiment.aggregation_checks import check_aggregation
-from fedrun.experiment.appeal.base import Appeal
 from fedrun.experiment.checks import check_adaptive, check_appeal, check_client_tests, check_phases, check_task
-from fedrun.experiment.clock.base import Clock
-from fedrun.experiment.evaluation import Evaluation
-from fedrun.experiment.participation.base import Participation
-from fedrun.experiment.participation.poisson import Poisson
 from fedrun.experiment.record import RunRecord
-from fedrun.experiment.strategy import Strategy
-from fedrun.experiment.tracking import Tracking
+from fedrun.experiment.settings import Settings
 from fedrun.experiment.upload_checks import check_transforms
-from fedrun.models.base import ModelConfig
-from fedrun.models.initial_weights import InitialWeights
 from fedrun.strategies.client import is_personal, trains_global_model
-from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 from fedrun.uploads.attacks.base import Attack
-from fedrun.uploads.compression.base import Compression
-from fedrun.uploads.privacy.base import Privacy
-from fedrun.uploads.secure_sum import SecureSum
 
 
 @config_class
-class Experiment:
-    """All settings of a run. Constructor arguments are the keys of the composed configuration.
+class Experiment(Settings):
+    """The settings of a run, checked against each other.
 
-    Attributes:
-        dataset: the samples.
-        partition: how its samples are distributed over clients.
-        model: the network.
-        initial: the weights with which its training begins.
-        strategy: the client strategy and the server strategy.
-        local: the settings of local training.
-        population: which clients are unseen, test on their own samples, or have flipped labels.
-        validation: the training data held out to choose settings; they replace all test data.
-        attack: how some of the clients manipulate the training.
-        privacy: the differential privacy of the clients.
-        compression: how uploads are compressed.
-        secure_sum: whether the server learns the sum of the uploads only.
-        appeal: every client's threshold for the loss of the global model.
-        participation: which clients take part in a round.
-        clock: the clients' devices, by which virtual time is measured.
-        aggregation: which uploads the server waits for.
-        evaluation: when and how the global model is tested.
-        hardware: the device and the executor.
-        tracking: the service that records a copy of the metrics.
-        seed: seed of every random choice; 0 is a seed.
-        rounds: T, the number of server updates.
-        clients_per_round: an int is the number M of clients per round, a float up to 1.0 their share of all clients.
-        targets: test accuracies whose first round is reported, and values of other metrics, such as
-            ``test/perplexity:40``.
-        stop_at_targets: end the run as soon as every target has been reached.
-        scale: the scale of an experiment's sweep.
-        name: first part of the run's folder; experiments set it to their own name.
-        data_dir: folder in which datasets lie.
-        cache_dir: folder for the converted datasets; None: next to the source files.
-        output_dir: folder of all runs.
-        overwrite: run again even if the run is finished.
-        checkpoint_seconds: least time between two checkpoints; 0: after every round.
-        display: how progress is shown: ``auto`` (live in a terminal, otherwise plain lines), ``live``, ``plain``,
-            ``none``.
+    Attributes (besides those of :class:`Settings`):
         origin: the configuration that the experiment was built from; not a key.
     """
 
-    dataset: DatasetConfig
-    partition: Partition
-    model: ModelConfig
-    initial: Annotated[InitialWeights, Neutral(InitialWeights)]
-    strategy: Strategy
-    local: LocalTraining
-    population: Population
-    validation: Validation
-    attack: Annotated[Attack, Neutral(Attack)]
-    privacy: Annotated[Privacy, Neutral(Privacy)]
-    compression: Annotated[Compression, Neutral(Compression)]
-    secure_sum: Annotated[SecureSum, Neutral(SecureSum)]
-    appeal: Annotated[Appeal, Neutral(Appeal)]
-    participation: Annotated[Participation, Neutral(Participation)]
-    clock: Annotated[Clock, Neutral(Clock)]
-    aggregation: Annotated[Aggregation, Neutral(Aggregation)]
-    evaluation: Evaluation
-    hardware: Hardware
-    tracking: Tracking
-    seed: Annotated[int, Ge(0)]
-    rounds: Annotated[int, Ge(1)]
-    clients_per_round: Annotated[int, Ge(1)] | Annotated[float, Gt(0), Le(1)]
-    targets: tuple[Annotated[float, Gt(0), Le(1)] | str, ...]
-    stop_at_targets: bool
-    scale: Scale
-    name: str
-    data_dir: str
-    cache_dir: str | None
-    output_dir: str
-    overwrite: bool
-    checkpoint_seconds: Annotated[float, Ge(0)]
-    display: Literal["auto", "live", "plain", "none"]
     origin: Composed = field(repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -158,10 +72,7 @@ class Experiment:
         self.strategy.client.check(self.local)
         self.strategy.check_optimizer(self.local)
         self.model.check(self.dataset.spec)
-        check_task(
-            self.dataset.spec.task, self.partition, self.strategy, self.attack, self.appeal, self.population,
-            self.evaluation,
-        )  # fmt: skip
+        check_task(self)
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", self.name):
             raise InputError(f"name={shown(self.name)}: allowed: words of letters, digits, -, _ and ., joined by /")
         if not self.output_dir:
@@ -169,34 +80,30 @@ class Experiment:
         if self.output_dir.startswith("~"):
             raise InputError(home_folder("output_dir", self.output_dir))
         check_targets(self.targets, self.dataset.spec.task)
-        check_appeal(self.strategy, self.appeal, self.participation, self.population)
-        check_adaptive(self.evaluation, self.targets)
+        check_appeal(self)
+        check_adaptive(self)
         users_partition = not type(self.partition).__module__.startswith("fedrun.")  # it may return tests of clients
         has_tests = self.population.test_share > 0 or (None if users_partition else False)
-        check_client_tests(self.strategy, self.appeal, self.evaluation, has_tests)
-        check_phases(self.strategy, self.rounds, self.population, self.appeal, self.evaluation)
+        check_client_tests(self, has_tests)
+        check_phases(self)
         self._check_uploads()
         self.privacy.check(self.local)
-        check_transforms(self.strategy, self.privacy, self.compression, self.secure_sum, self.attack, self.population)
-        check_aggregation(
-            self.aggregation, self.clock, self.strategy, self.population, self.participation, self.privacy,
-            self.compression, self.secure_sum, self.attack, self.evaluation, self.rounds,
-        )  # fmt: skip
+        check_transforms(self)
+        check_aggregation(self)
         if self.privacy.protects and not self.participation.is_uniform:
             raise InputError(
-                f"{chosen('privacy', self.privacy)} with {chosen('participation', self.participation)}: the privacy "
-                "loss is that of its own draw of the participants; choose participation=everyone"
+                f"{self.chosen('privacy')} with {self.chosen('participation')}: the privacy loss is that of its own "
+                "draw of the participants; choose participation=everyone"
             )
         if self.secure_sum.changes_uploads and not self.participation.known_in_advance:
             raise InputError(
-                f"{chosen('secure_sum', self.secure_sum)} with {chosen('participation', self.participation)}, which "
-                "may depend on single clients' losses: the server learns sums only; allowed: participation=everyone, "
-                "bernoulli"
+                f"{self.chosen('secure_sum')} with {self.chosen('participation')}, which may depend on single clients' "
+                "losses: the server learns sums only; allowed: participation=everyone, bernoulli"
             )
         if self.initial.is_whole and not self.strategy.clusters().same_initialisation:
             clustering = chosen("strategy/clustering", self.strategy.clusters())
             raise InputError(
-                f"{chosen('initial', self.initial)} with {clustering}, whose models must differ at first: allowed: "
+                f"{self.chosen('initial')} with {clustering}, whose models must differ at first: allowed: "
                 "initial.part=encoder, initial=random"
             )
         if self.stop_at_targets and not self.targets:
@@ -252,16 +159,6 @@ class Experiment:
                 f"{self.evaluation.tuned_by}: {self.strategy.named_client} has no global model that clients could "
                 "tune; allowed: 0"
             )
-
-    @property
-    def selection(self) -> Participation:
-        """The rule of participation, which privacy may replace."""
-        return Poisson() if self.privacy.cohort_sampling == "poisson" else self.participation
-
-    @property
-    def first_rounds(self) -> int:
-        """The rounds of the first phase."""
-        return self.rounds - self.strategy.afterwards().last_rounds(self.rounds)
 
 
 def build_experiment(config: Composed | Mapping[str, Any], dataset: DatasetConfig | None = None) -> Experiment:

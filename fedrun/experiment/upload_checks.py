@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedrun.config.option_name import chosen, chosen_where
-from fedrun.data.population import Population
+from fedrun.experiment.settings import Settings
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, overrides
@@ -24,19 +24,14 @@ from fedrun.uploads.privacy.user_level import UserLevel
 from fedrun.uploads.secure_sum import FixedPoint, SecureSum
 
 
-def check_transforms(
-    strategy: Strategy,
-    privacy: Privacy,
-    compression: Compression,
-    secure_sum: SecureSum,
-    attack: Attack,
-    population: Population,
-) -> None:
+def check_transforms(settings: Settings) -> None:
     """Reject transforms of uploads that contradict each other or the strategy.
 
     Raises:
         InputError: naming both keys and what is allowed.
     """
+    strategy, attack = settings.strategy, settings.attack
+    privacy, compression, secure_sum = settings.privacy, settings.compression, settings.secure_sum
     used = chosen_where(
         ("privacy", privacy, privacy.protects),
         ("secure_sum", secure_sum, secure_sum.changes_uploads),
@@ -46,7 +41,7 @@ def check_transforms(
         used.append(f"compression.down={compression.down}")
     if used and not strategy.client.sends:
         raise InputError(f"{used[0]}: {strategy.named_client} sends nothing; choose none")
-    if used and population.pooled:
+    if used and settings.population.pooled:
         raise InputError(f"{used[0]} with population.pooled=true: no client sends anything; choose none")
     if used and overrides(strategy.client, "absent"):
         raise InputError(
@@ -69,7 +64,7 @@ def check_transforms(
         reason = single_uploads(strategy.client, strategy.server, rows=True) or _sorted_by(strategy.clusters())
         if reason is not None:
             raise InputError(
-                f"{chosen('secure_sum', secure_sum)} with {_sides(strategy)}: the server would see {reason}; {ALLOWED}"
+                f"{settings.chosen('secure_sum')} with {_sides(strategy)}: the server would see {reason}; {ALLOWED}"
             )
     if attack.needs_rows:
         _check_forged(attack, strategy, privacy, secure_sum)
@@ -104,25 +99,26 @@ def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_s
         )
 
 
-def check_parameters(client: ClientStrategy, layout: Layout, compression: Compression, attack: Attack) -> None:
+def check_parameters(settings: Settings, layout: Layout) -> None:
     """Reject compression and attacks if all parameters stay with the clients.
 
     Raises:
         InputError: naming the option and the strategy.
     """
-    private = client.private(layout)
+    strategy, compression, attack = settings.strategy, settings.compression, settings.attack
+    private = strategy.client.private(layout)
     if private is None or not private[: layout.trainable].all():
         return
     changing = []
     if compression.changes_uploads:
-        changing.append(chosen("compression", compression))
+        changing.append(settings.chosen("compression"))
     if compression.changes_downloads:
         changing.append(f"compression.down={compression.down}")
     if attack.share and not attack.changes_data:
-        changing.append(chosen("attack", attack))
+        changing.append(settings.chosen("attack"))
     if changing:
         raise InputError(
-            f"{changing[0]}: {chosen('strategy/client', client)} keeps all parameters on the clients, and only those "
+            f"{changing[0]}: {strategy.named_client} keeps all parameters on the clients, and only those "
             "would be changed; choose none"
         )
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import torch
 
-from fedrun.config.option_name import chosen
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.datasets.in_memory import require_labels
 from fedrun.data.federation import ClientIndices, Federation
@@ -26,8 +25,8 @@ def prepare_federation(experiment: Experiment) -> Federation:
         InputError: the data cannot be used.
     """
     dataset = experiment.dataset.load()
-    _check_loaded(chosen("dataset", experiment.dataset), dataset)
-    partition, population = chosen("partition", experiment.partition), experiment.population
+    _check_loaded(experiment.chosen("dataset"), dataset)
+    partition, population = experiment.chosen("partition"), experiment.population
     partitioned = experiment.partition.split(dataset, experiment.seed)
     _check_partitioned(partition, partitioned)
     _check_common(partition, partitioned, experiment)
@@ -179,7 +178,7 @@ def _check_common(key: str, partitioned: Federation, experiment: Experiment) -> 
             population.flipped_share and (train or tests),
             changed,
         ),
-        chosen("attack", attack): (attack.changes_data and attack.share and train, changed),
+        experiment.chosen("attack"): (attack.changes_data and attack.share and train, changed),
     }
     for setting, (applies, reason) in settings.items():
         if applies:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import torch
 
-from fedrun.config.option_name import chosen
 from fedrun.data.datasets.base import Dataset, Symbols
 from fedrun.data.federation import Federation
 from fedrun.data.samples import Samples
@@ -38,7 +37,7 @@ def _check_colluding(experiment: Experiment, attackers: int, clients: int, cohor
         InputError: naming the keys and what is allowed.
     """
     strategy, attack = experiment.strategy, experiment.attack
-    forges = f"{chosen('attack', attack)}, which computes its uploads from the honest ones of the same round"
+    forges = f"{experiment.chosen('attack')}, which computes its uploads from the honest ones of the same round"
     if attackers == clients:
         raise InputError(
             f"attack.share={attack.share:g} with {forges}: all {clients} clients would attack; allowed: at most "
@@ -64,11 +63,11 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     participation, aggregation = experiment.participation, experiment.aggregation
     for rule, fewest, allowed in (
         (
-            chosen("participation", participation),
+            experiment.chosen("participation"),
             participation.fewest(cohort, clients, experiment.first_rounds),
             "participation=everyone",
         ),
-        (chosen("aggregation", aggregation), aggregation.fewest(cohort), "aggregation=synchronous"),
+        (experiment.chosen("aggregation"), aggregation.fewest(cohort), "aggregation=synchronous"),
     ):
         if fewest < least:
             raise InputError(
@@ -84,12 +83,12 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     smallest = 2
     if not isinstance(experiment.privacy, SampleLevel):  # which rejects all layers that mix samples
         smallest = min(smallest_batch(federation.train.sizes, experiment.local.batch_size), 2)
-    check_network(network.network, dataset.spec, chosen("model", experiment.model), smallest)
+    check_network(network.network, dataset.spec, experiment.chosen("model"), smallest)
     strategy.check_private(network.layout)
-    check_client_tests(strategy, experiment.appeal, experiment.evaluation, federation.client_test is not None)
-    check_head(strategy, experiment.evaluation, network.layout)
-    check_shared(strategy, experiment.local, network.layout)
-    check_parameters(strategy.client, network.layout, experiment.compression, experiment.attack)
+    check_client_tests(experiment, federation.client_test is not None)
+    check_head(experiment, network.layout)
+    check_shared(experiment, network.layout)
+    check_parameters(experiment, network.layout)
     if experiment.attack.needs_rows and federation.attackers:
         varies = experiment.participation.varies and cohort < clients
         _check_colluding(experiment, len(federation.attackers), clients, 1 if varies else cohort)

@@ -47,7 +47,7 @@ def upload_pipeline(
     if privacy.protects:
         _check_private(experiment, phase)
         if mechanism.changes_uploads:
-            _check_lengths(chosen("privacy", privacy), "clipped", phase, pipeline)
+            _check_lengths(experiment.chosen("privacy"), "clipped", phase, pipeline)
         others = ", ".join(sorted(phase.client.sends - {MODEL}))
         if isinstance(privacy, UserLevel | Local) and privacy.extra_share is not None and not others:
             raise InputError(
@@ -58,13 +58,13 @@ def upload_pipeline(
             log.warning(
                 "%s clips all that a client sends by one norm. %s also sends %s, which may be much longer than the "
                 "model's displacement; privacy.extra_share=0.5 gives each its own norm",
-                chosen("privacy", privacy),
+                experiment.chosen("privacy"),
                 chosen("strategy/client", phase.client),
                 others,
             )
     if isinstance(secure_sum, FixedPoint):
-        _check_buffers(chosen("secure_sum", secure_sum), "sent in float32, not as integers", experiment, phase)
-        _check_lengths(chosen("secure_sum", secure_sum), "rounded", phase, pipeline)
+        _check_buffers(experiment.chosen("secure_sum"), "sent in float32, not as integers", experiment, phase)
+        _check_lengths(experiment.chosen("secure_sum"), "rounded", phase, pipeline)
         everyone = Senders(clients=torch.arange(len(sizes)), samples=sizes)
         weights = pipeline.weights(everyone)
         if weights is None:
@@ -82,12 +82,12 @@ def _check_private(experiment: Experiment, phase: Phase) -> None:
     Raises:
         InputError: naming the model.
     """
-    key = chosen("privacy", experiment.privacy)
+    key = experiment.chosen("privacy")
     _check_buffers(key, "averaged without noise", experiment, phase)
     if isinstance(experiment.privacy, SampleLevel) and (
         reason := without_sample_gradients(phase.network, phase.samples)
     ):
-        raise InputError(f"{key} with {chosen('model', experiment.model)}, which has {reason}; choose another model")
+        raise InputError(f"{key} with {experiment.chosen('model')}, which has {reason}; choose another model")
     if experiment.stop_at_targets:
         log.warning(
             "stop_at_targets=true with %s: test samples decide when the run ends, which ε does not cover; "
@@ -113,7 +113,7 @@ def _check_buffers(key: str, change: str, experiment: Experiment, phase: Phase) 
     buffers = slice(layout.trainable, layout.uploaded)
     if layout.uploaded - layout.trainable > (0 if kept is None else int(kept[buffers].sum())):
         raise InputError(
-            f"{key} with {chosen('model', experiment.model)}: its float buffers (BatchNorm's running statistics) "
+            f"{key} with {experiment.chosen('model')}: its float buffers (BatchNorm's running statistics) "
             f"would be {change}; choose a model without them, such as one with GroupNorm"
         )
 
