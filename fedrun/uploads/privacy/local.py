@@ -12,10 +12,10 @@ from annotated_types import Gt, Lt
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.strategies.vectors import Vectors
-from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, installed, warn_if_missing
+from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism
 from fedrun.uploads.privacy.clipping import LOUDEST
-from fedrun.uploads.privacy.target import DifferentialPrivacy
+from fedrun.uploads.privacy.target import DifferentialPrivacy, Noise
 from fedrun.uploads.privacy.user_level import CLIPPED, Layers, clip
 from fedrun.uploads.transform import Sender, Sent
 
@@ -40,25 +40,21 @@ class Local(DifferentialPrivacy):
 
     def mechanism(self, cohorts: Cohorts) -> Mechanism:
         delta = self.chosen_delta(cohorts.clients, "clients")
-        if self.epsilon is not None:
-            return LocalNoise(self, gaussian_multiplier(self.epsilon, delta), delta)
-        warn_if_missing()
-        return LocalNoise(self, self.noise_multiplier or 0.0, delta)
+        if self.epsilon is None:
+            warn_if_missing()
+        z = gaussian_multiplier(self.epsilon, delta) if self.epsilon else self.noise_multiplier or 0.0
+        return LocalNoise(Release(1, 1, z, "poisson"), delta, self)
 
 
 @dataclass(frozen=True)
-class LocalNoise(Mechanism):
-    """Clipping and noise on the clients.
+class LocalNoise(Noise):
+    """Clipping and noise on the clients; every upload is a release.
 
     Attributes:
         settings: the user's settings.
-        noise_multiplier: z.
-        delta: δ.
     """
 
     settings: Local
-    noise_multiplier: float
-    delta: float
 
     @property
     def precedes_compression(self) -> bool:
@@ -67,16 +63,12 @@ class LocalNoise(Mechanism):
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
         settings = self.settings
         longer = clip(displacements, settings.clip, settings.layers, sender.shapes, settings.extra_share)
-        draw, deviation = sender.draw("privacy"), min(2 * settings.clip * self.noise_multiplier, LOUDEST)
+        draw, deviation = sender.draw("privacy"), min(2 * settings.clip * self.release.noise_multiplier, LOUDEST)
         for _, vector in sorted(displacements.items()):
             # c_k + 2 S z ξ
             vector.add_(torch.randn(len(vector), generator=draw).to(vector.device), alpha=deviation)
         return Sent(displacements, measures={CLIPPED: float(longer)})
 
-    def report(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
-        metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.noise_multiplier}
-        if not installed():
-            return metrics
-        uploads = int(participations().max())
-        epsilon = Release(1, 1, self.noise_multiplier, "poisson").epsilon(uploads, self.delta, "pld")
-        return metrics | {"privacy/epsilon": math.inf if epsilon is None else epsilon}
+    def epsilons(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
+        epsilon = self.release.epsilon(int(participations().max()), self.delta, "pld")
+        return {"privacy/epsilon": math.inf if epsilon is None else epsilon}

@@ -12,10 +12,10 @@ from annotated_types import Ge, Gt, Le
 from fedrun.config.config_class import config_class
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
-from fedrun.uploads.privacy.accountant import AccountantName, Release, installed, warn_if_missing
+from fedrun.uploads.privacy.accountant import AccountantName, Release, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism, NoisedSteps
 from fedrun.uploads.privacy.calibration import with_noise
-from fedrun.uploads.privacy.target import DifferentialPrivacy
+from fedrun.uploads.privacy.target import DifferentialPrivacy, Noise
 
 
 @config_class
@@ -62,24 +62,20 @@ class SampleLevel(DifferentialPrivacy):
             release = with_noise(release, rounds, self.epsilon, delta, self.accountant, cohorts.noise_folder)
         else:
             warn_if_missing()
-        return SampleNoise(self, release, steps, delta)
+        return SampleNoise(release, delta, self, steps)
 
 
 @dataclass(frozen=True)
-class SampleNoise(Mechanism):
-    """Clipping and noise in the steps of local training; uploads do not change.
+class SampleNoise(Noise):
+    """Clipping and noise in local training, of which every step is a release; uploads do not change.
 
     Attributes:
         settings: the user's settings.
-        release: what one step releases.
         steps: number of a client's steps in a round.
-        delta: δ.
     """
 
     settings: SampleLevel
-    release: Release
     steps: int
-    delta: float
 
     @property
     def noised_steps(self) -> NoisedSteps:
@@ -88,12 +84,9 @@ class SampleNoise(Mechanism):
     def local(self, local: LocalTraining) -> LocalTraining:
         return replace(local, epochs=None, steps=self.steps)
 
-    def report(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
-        metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.release.noise_multiplier}
-        if not installed():
-            return metrics
+    def epsilons(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
         losses = [self._loss(count) for count in participations().tolist()]
-        return metrics | {"privacy/epsilon": max(losses), "privacy/epsilon_mean": math.fsum(losses) / len(losses)}
+        return {"privacy/epsilon": max(losses), "privacy/epsilon_mean": math.fsum(losses) / len(losses)}
 
     @cached_property
     def _losses(self) -> dict[int, float]:

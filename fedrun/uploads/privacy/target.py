@@ -1,9 +1,11 @@
-"""The privacy target: a noise multiplier or ε, and δ."""
+"""The privacy target: a noise multiplier or ε, and δ; and the noise that reaches it."""
 
 from __future__ import annotations
 
 import logging
 import math
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Lt
@@ -12,7 +14,8 @@ from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
-from fedrun.uploads.privacy.base import Privacy
+from fedrun.uploads.privacy.accountant import Release, installed
+from fedrun.uploads.privacy.base import CountParticipations, Mechanism, Privacy
 
 log = logging.getLogger(__name__)
 
@@ -68,3 +71,24 @@ class DifferentialPrivacy(Privacy):
                 f"satisfy it; allowed: below {1 / count:g}, best well below, or privacy.allow_large_delta=true"
             )
         return self.delta
+
+
+@dataclass(frozen=True)
+class Noise(Mechanism):
+    """The base of mechanisms with noise.
+
+    Attributes:
+        release: what is released with noise.
+        delta: δ.
+    """
+
+    release: Release
+    delta: float
+
+    @abstractmethod
+    def epsilons(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
+        """The part of :meth:`report` that dp-accounting computes."""
+
+    def report(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
+        metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.release.noise_multiplier}
+        return metrics | self.epsilons(rounds, participations) if installed() else metrics

@@ -19,11 +19,11 @@ from fedrun.strategies.server import CohortUpdate, Round, Senders
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
-from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling, installed, warn_if_missing
-from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism
+from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling, warn_if_missing
+from fedrun.uploads.privacy.base import Cohorts, CountParticipations
 from fedrun.uploads.privacy.calibration import with_noise
 from fedrun.uploads.privacy.clipping import LOUDEST, clip_factor, joint_norm, layer_bounds
-from fedrun.uploads.privacy.target import DifferentialPrivacy
+from fedrun.uploads.privacy.target import DifferentialPrivacy, Noise
 from fedrun.uploads.transform import Combined, Sender, Sent, Shape
 
 log = logging.getLogger(__name__)
@@ -82,10 +82,7 @@ class UserLevel(DifferentialPrivacy):
         if self.noise_cohort is not None and self.sampling == "fixed":
             raise InputError("privacy.noise_cohort is accounted for by Poisson sampling; allowed: sampling=poisson")
 
-    def mechanism(self, cohorts: Cohorts) -> Mechanism:
-        return self._central(cohorts)
-
-    def _central(self, cohorts: Cohorts) -> CentralNoise:
+    def mechanism(self, cohorts: Cohorts) -> CentralNoise:
         if self.noise_cohort is not None and self.noise_cohort < cohorts.size:
             raise InputError(
                 f"privacy.noise_cohort={self.noise_cohort}: allowed: at least the {cohorts.size} clients per round"
@@ -119,22 +116,18 @@ class UserLevel(DifferentialPrivacy):
 
 
 @dataclass(frozen=True)
-class CentralNoise(Mechanism):
-    """Clipping on the clients, noise on the server.
+class CentralNoise(Noise):
+    """Clipping on the clients, noise on the server; a round is a release, with the noise multiplier of the added noise.
 
     Attributes:
         settings: the user's settings.
-        release: a round's actual release; its noise multiplier is that of the added noise.
         at_scale: the release in the simulated larger cohort; None: no simulation.
-        delta: δ.
         client_weights: w_k of the N clients, float64 ``[N]``.
         norm_growth: the largest growth of an upload's norm after clipping.
     """
 
     settings: UserLevel
-    release: Release
     at_scale: Release | None
-    delta: float
     client_weights: torch.Tensor
     norm_growth: float
 
@@ -183,10 +176,7 @@ class CentralNoise(Mechanism):
         clients = self.release.cohort * denominator / expected
         return Combined(noised, {}, metrics, clients)
 
-    def report(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
-        metrics = {"privacy/delta": self.delta, "privacy/noise_multiplier": self.release.noise_multiplier}
-        if not installed():
-            return metrics
+    def epsilons(self, rounds: int, participations: CountParticipations) -> dict[str, float]:
         accountant, assumed = self.settings.accountant, self.release.sampling == "assume_poisson"
         # the bound that is proved for the drawn cohorts
         drawn = replace(self.release, sampling="fixed") if assumed else self.release
@@ -200,7 +190,7 @@ class CentralNoise(Mechanism):
             losses["privacy/epsilon_if_poisson"] = self.release.epsilon(rounds, self.delta, accountant)
         if self.at_scale is not None:
             losses["privacy/epsilon_at_scale"] = self.at_scale.epsilon(rounds, self.delta, accountant)
-        return metrics | {name: epsilon for name, epsilon in losses.items() if epsilon is not None}
+        return {name: epsilon for name, epsilon in losses.items() if epsilon is not None}
 
 
 def clip(

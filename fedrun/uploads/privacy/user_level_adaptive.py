@@ -13,7 +13,7 @@ from fedrun.strategies.server import CohortUpdate, Round
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
-from fedrun.uploads.privacy.base import Cohorts, Mechanism
+from fedrun.uploads.privacy.base import Cohorts
 from fedrun.uploads.privacy.clipping import next_bound, update_noise
 from fedrun.uploads.privacy.user_level import CLIPPED, CentralNoise, UserLevel
 from fedrun.uploads.transform import Combined
@@ -38,8 +38,8 @@ class UserLevelAdaptive(UserLevel):
     lr: Annotated[float, Gt(0), Le(10)]
     count_noise: Annotated[float, Gt(0)] | None
 
-    def mechanism(self, cohorts: Cohorts) -> Mechanism:
-        central = self._central(cohorts)
+    def mechanism(self, cohorts: Cohorts) -> AdaptiveClipping:
+        central = super().mechanism(cohorts)
         count_noise = cohorts.size / 20 if self.count_noise is None else self.count_noise
         multiplier = central.release.noise_multiplier
         if multiplier >= 2 * count_noise:
