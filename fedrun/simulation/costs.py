@@ -10,6 +10,7 @@ from fedrun.execution.executor import Executor
 from fedrun.experiment.clock.base import Devices
 from fedrun.experiment.state import Totals
 from fedrun.simulation.round_runner import RoundResult
+from fedrun.strategies.contract import check_counts
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import MODEL, Vectors
@@ -143,6 +144,7 @@ def _transfers(
             bytes_down[receives] = pipeline.bytes_down(numbers, clients[receives], slots)
         if len(result.models) == 1:
             unsent = phase.server.unsent(result.models[0], cohort)
+            check_counts(phase.server, "unsent", unsent, count, 0)
             params_down[:count] -= unsent
             bytes_down[:count] -= FLOAT * unsent
     sent = next((update.mean for update in result.updates if update is not None and update.mean), {})

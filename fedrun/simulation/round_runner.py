@@ -17,7 +17,7 @@ from fedrun.experiment.aggregation.asynchronous import Asynchronous
 from fedrun.experiment.state import State
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.clustering.base import Assignment, ClusteringRound
-from fedrun.strategies.contract import check_received, versions
+from fedrun.strategies.contract import check_counts, check_received, versions
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import CohortUpdate, ServerState
 from fedrun.strategies.vectors import CENTRES, MODEL, Vectors
@@ -173,6 +173,7 @@ class RoundRunner:
             received[CENTRES] = torch.stack(self._sent_models(state))
         received |= self.executor.context.pipeline.broadcast(server.slots)
         steps = self.phase.server.steps(server, clients, self.executor.usual_steps[clients])
+        check_counts(self.phase.server, "steps", steps, len(clients), 1)
         return self._downloaded(CohortJob(clients, state.round, received, state.client_states, steps, mixture=mixture))
 
     def _downloaded(self, job: CohortJob) -> CohortJob:

@@ -170,8 +170,33 @@ def check_compressed(compressor: object, compressed: object, vector: torch.Tenso
     allowed = f"a new tensor, float32 {list(vector.shape)}"
     if vector._version != before:
         raise InputError(f"{_owner(compressor)}.compress: has changed its argument in place; allowed: {allowed}")
-    if not _is_float32(compressed, vector.shape):
+    if not _is_tensor(compressed, vector.shape, torch.float32):
         raise _mistake(compressor, "compress", compressed, allowed)
+
+
+def check_mask(strategy: ClientStrategy, method: str, mask: object, length: int) -> None:
+    """Reject anything but a mask, bool ``[length]``, or None.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if mask is not None and not _is_tensor(mask, (length,), torch.bool):
+        raise _mistake(strategy, method, mask, f"a tensor [{length}] of booleans, or None")
+
+
+def check_counts(
+    strategy: ClientStrategy | ServerStrategy, method: str, counts: object, clients: int, least: int
+) -> None:
+    """Reject anything but a whole number for each client, int64 ``[C]``, at least ``least``.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not _is_tensor(counts, (clients,), torch.int64):
+        raise _mistake(strategy, method, counts, f"a number for every client, int64 [{clients}]")
+    assert isinstance(counts, torch.Tensor)
+    if len(wrong := counts[counts < least]):
+        raise _mistake(strategy, method, f"the number {int(wrong[0])}", f"at least {least}")
 
 
 def check_sizes(compressor: object, sizes: Iterable[object]) -> None:
@@ -232,7 +257,7 @@ def _check_state(strategy: ServerStrategy, method: str, state: object, parameter
     if not isinstance(state, ServerState):
         raise _mistake(strategy, method, state, allowed)
     model: object = state.model
-    if not _is_float32(model, (parameters,)):
+    if not _is_tensor(model, (parameters,), torch.float32):
         raise _mistake(strategy, method, model, allowed)
 
 
@@ -240,8 +265,8 @@ def _is_vector(value: object, length: int) -> bool:
     return isinstance(value, torch.Tensor) and value.shape[-1:] == (length,)
 
 
-def _is_float32(value: object, shape: tuple[int, ...]) -> bool:
-    return isinstance(value, torch.Tensor) and value.shape == shape and value.dtype == torch.float32
+def _is_tensor(value: object, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == shape and value.dtype == dtype
 
 
 def _listed(what: str, names: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.initial_weights import InitialWeights
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.clustering.base import Clustering
+from fedrun.strategies.contract import check_counts
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
@@ -74,7 +75,10 @@ class Phase:
         Raises:
             InputError: the client strategy cannot work with the model.
         """
-        return self.client.absent(self.network.layout, torch.arange(len(self.federation.train)))
+        clients = len(self.federation.train)
+        absent = self.client.absent(self.network.layout, torch.arange(clients))
+        check_counts(self.client, "absent", absent, clients, 0)
+        return absent
 
     @property
     def is_last(self) -> bool:

@@ -61,6 +61,9 @@ SERVER = {
     "metric": ("aggregate", lambda s, state, update, r: (state, {"n": torch.ones(3)}), "float32 [3]"),
     "weights": ("weights", lambda s, state, senders: torch.ones(1, dtype=torch.float64), "float64 [1]"),
     "negative": ("weights", lambda s, state, senders: -senders.samples.double(), "the weight -"),
+    "list of steps": ("steps", lambda s, state, cohort, usual: usual.tolist(), "list"),
+    "no steps": ("steps", lambda s, state, cohort, usual: 0 * usual, "the number 0"),
+    "unsent": ("unsent", lambda s, state, clients: torch.zeros(1), "float32 [1]"),
     "unknown": ("weights", lambda s, state, senders: senders.samples * torch.nan, "the weight nan"),
 }
 INITIAL = {
@@ -130,6 +133,22 @@ def test_client_states(experiment: Experiment, lengths: object, returned: str) -
     with pytest.raises(InputError) as refusal:
         with_part(experiment, "client", "client_state", lambda s, layout: lengths).initial()
     assert str(refusal.value).startswith(f"mine.Mine.client_state: returned {returned}; allowed: ")
+
+
+@pytest.mark.parametrize(
+    ("method", "hook", "returned"),
+    [
+        ("private", lambda s, layout: torch.ones(3, dtype=torch.bool), "bool [3]"),
+        ("private", lambda s, layout: torch.ones(P, dtype=torch.int64), f"int64 [{P}]"),
+        ("frozen", lambda s, layout, epoch: torch.zeros(P), f"float32 [{P}]"),
+        ("absent", lambda s, layout, clients: 3, "int"),
+        ("absent", lambda s, layout, clients: torch.full_like(clients, -1), "the number -1"),
+    ],
+)
+def test_parts_of_the_model(experiment: Experiment, method: str, hook: Callable[..., Any], returned: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        with_part(experiment, "client", method, hook)
+    assert str(refusal.value).startswith(f"mine.Mine.{method}: returned {returned}; allowed: ")
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
