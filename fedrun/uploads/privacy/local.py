@@ -42,7 +42,9 @@ class Local(DifferentialPrivacy):
         delta = self.chosen_delta(cohorts.clients, "clients")
         if self.epsilon is None:
             warn_if_missing()
-        z = gaussian_multiplier(self.epsilon, delta) if self.epsilon else self.noise_multiplier or 0.0
+            z = self.noise_multiplier or 0.0
+        else:
+            z = gaussian_multiplier(self.epsilon, delta)
         return LocalNoise(Release(1, 1, z, "poisson"), delta, self)
 
 
