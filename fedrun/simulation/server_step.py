@@ -69,8 +69,9 @@ def aggregate(
         kept = {name: server.slots[name] for name in pipeline.slots()} | dict(slots)
         if LAST_MEAN in server.slots:
             kept[LAST_MEAN] = combined.mean[MODEL].clone()
+        own = server.slots.keys() - kept.keys()  # before aggregate, which could add to the dictionary
         aggregated = phase.server.aggregate(server, combined, round)
-        check_aggregated(phase.server, aggregated, layout.size)
+        check_aggregated(phase.server, aggregated, layout.size, own, kept.keys())
         after, metrics = aggregated
         if phase.local.repair_nonfinite:
             repaired = after.model.clone()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 import torch
 
@@ -237,8 +237,18 @@ def check_start(strategy: ServerStrategy, state: object, parameters: int) -> Non
         raise _mistake(strategy, "broadcast", returned, _listed("vectors", names))
 
 
-def check_aggregated(strategy: ServerStrategy, aggregated: object, parameters: int) -> None:
-    """Reject anything but a server state and metrics.
+def check_aggregated(
+    strategy: ServerStrategy, aggregated: object, parameters: int, slots: Set[str], others: Set[str]
+) -> None:
+    """Reject anything but a server state and metrics. A checkpoint with other slots than the first state's could not be
+    resumed.
+
+    Args:
+        strategy: the server strategy.
+        aggregated: what its ``aggregate`` has returned.
+        parameters: P, the length of a model.
+        slots: the names of the strategy's slots in the state that it has received.
+        others: the names of slots that are not the strategy's; it may return them or not.
 
     Raises:
         InputError: naming the method.
@@ -247,6 +257,8 @@ def check_aggregated(strategy: ServerStrategy, aggregated: object, parameters: i
         raise _mistake(strategy, "aggregate", aggregated, "a ServerState and a dictionary of metrics")
     state, metrics = aggregated
     _check_state(strategy, "aggregate", state, parameters)
+    if (returned := state.slots.keys() - others) != slots:
+        raise _mistake(strategy, "aggregate", _listed("slots", returned), f"{_listed('slots', slots)}, as in init")
     for name, value in metrics.items():
         if not isinstance(value, int | float):
             raise _mistake(strategy, "aggregate", value, f"a number as metric {name!r}")
@@ -259,6 +271,12 @@ def _check_state(strategy: ServerStrategy, method: str, state: object, parameter
     model: object = state.model
     if not _is_tensor(model, (parameters,), torch.float32):
         raise _mistake(strategy, method, model, allowed)
+    slots: object = state.slots
+    if not isinstance(slots, Mapping):
+        raise _mistake(strategy, method, slots, "a ServerState whose slots are a dictionary of tensors")
+    for name, slot in slots.items():
+        if not isinstance(slot, torch.Tensor):
+            raise _mistake(strategy, method, f"a {type(slot).__name__} as slot {name!r}", "tensors as slots")
 
 
 def _is_vector(value: object, length: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -53,12 +53,25 @@ def losses_of(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(outputs.logits, targets, reduction="none")
 
 
+def with_slot(state: ServerState, value: Any) -> ServerState:
+    return ServerState(state.model, {"steps": value})
+
+
+def adding_a_slot(state: ServerState) -> ServerState:
+    """The same state, changed in place."""
+    cast("dict[str, torch.Tensor]", state.slots)["steps"] = torch.ones(1)
+    return state
+
+
 SERVER = {
     "short": ("aggregate", lambda s, state, update, r: (ServerState(mean_of(update)[:9]), {}), "float32 [9]"),
     "alone": ("aggregate", lambda s, state, update, r: ServerState(mean_of(update)), "ServerState"),
     "nothing": ("aggregate", lambda s, state, update, r: None, "NoneType"),
     "doubles": ("aggregate", lambda s, state, update, r: (ServerState(mean_of(update).double()), {}), f"float64 [{P}]"),
     "metric": ("aggregate", lambda s, state, update, r: (state, {"n": torch.ones(3)}), "float32 [3]"),
+    "slot": ("aggregate", lambda s, state, update, r: (with_slot(state, torch.ones(1)), {}), "the slots steps"),
+    "added": ("aggregate", lambda s, state, update, r: (adding_a_slot(state), {}), "the slots steps"),
+    "number": ("aggregate", lambda s, state, update, r: (with_slot(state, 0.5), {}), "a float as slot 'steps'"),
     "weights": ("weights", lambda s, state, senders: torch.ones(1, dtype=torch.float64), "float64 [1]"),
     "negative": ("weights", lambda s, state, senders: -senders.samples.double(), "the weight -"),
     "list of steps": ("steps", lambda s, state, cohort, usual: usual.tolist(), "list"),
@@ -68,6 +81,7 @@ SERVER = {
 }
 INITIAL = {
     "init": ("init", lambda s, model, layout, clients: model, f"float32 [{P}]"),
+    "slot": ("init", lambda s, model, layout, clients: with_slot(ServerState(model), []), "a list as slot 'steps'"),
     "broadcast": ("broadcast", lambda s, state: {"modle": state.model}, "the vectors modle"),
 }
 CLIENT = {
