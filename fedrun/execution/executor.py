@@ -173,7 +173,7 @@ class Executor(ABC):
         returned = strategy.finish(model, received, client_state, constants, client)
         lengths = strategy.client_state(context.network.layout)
         states = {name: length for name, length in lengths.items() if name != OPTIMIZER}
-        check_finished(strategy, returned, states, model.shape[-1])
+        check_finished(strategy, returned, states, model)
         uploads, state = returned
         if optimizer is not None and OPTIMIZER in context.state_lengths:
             state = {**state, OPTIMIZER: optimizer}

@@ -106,15 +106,15 @@ def check_vector(strategy: ClientStrategy, method: str, vector: object, length: 
         raise _mistake(strategy, method, vector, f"a tensor [..., {length}] in float32")
 
 
-def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[str, int], parameters: int) -> None:
-    """Reject uploads and states that a client strategy does not declare, or of another length. A missing vector of a
+def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[str, int], model: torch.Tensor) -> None:
+    """Reject uploads and states that a client strategy does not declare, or of another shape. A missing vector of a
     state would silently be read as zeros.
 
     Args:
         strategy: the client strategy.
         finished: what its ``finish`` has returned.
         states: the lengths of its client state, without the optimizer's.
-        parameters: P, the length of a model.
+        model: the model after local training, ``[..., P]``.
 
     Raises:
         InputError: naming the method.
@@ -125,11 +125,15 @@ def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[s
     for what, vectors, names in (("uploads", uploads, strategy.sends), ("states", state, states.keys())):
         if vectors.keys() != names:
             raise _mistake(strategy, "finish", _listed(what, vectors), _listed(what, names))
-    lengths = {**states, **({MODEL: parameters} if MODEL in uploads else {})}
-    for name, length in lengths.items():
-        vector = uploads[name] if name == MODEL else state[name]
-        if not _is_vector(vector, length):
-            raise _mistake(strategy, "finish", vector, f"{name!r} of [..., {length}]")
+    clients = list(model.shape[:-1])
+    for vectors, lengths in ((uploads, {MODEL: model.shape[-1]}), (state, states)):
+        for name, vector in vectors.items():
+            shape = list(vector.shape) if isinstance(vector, torch.Tensor) else []
+            allowed = [*clients, lengths.get(name, "m")]
+            if len(shape) != len(allowed) or shape[:-1] != clients or shape[-1] != lengths.get(name, shape[-1]):
+                raise _mistake(strategy, "finish", vector, f"{name!r} of [{', '.join(map(str, allowed))}]")
+    if MODEL in uploads and uploads[MODEL].dtype != torch.float32:
+        raise _mistake(strategy, "finish", uploads[MODEL], f"{MODEL!r} in float32")
 
 
 def versions(received: Vectors) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
@@ -89,6 +89,7 @@ CLIENT = {
     "no loss": ("loss", lambda s, outputs, y, c: None, "NoneType"),
     "model": ("finish", lambda s, model, r, state, c, client: model, None),
     "part": ("finish", lambda s, model, r, state, c, client: ({MODEL: model[..., :9]}, {}), None),
+    "double": ("finish", lambda s, model, r, state, c, client: ({MODEL: model.double()}, {}), "float64 ["),
     "other": ("finish", lambda s, model, r, state, c, client: ({"modle": model}, {}), "the uploads modle"),
     "detached": ("loss", lambda s, outputs, y, c: losses_of(outputs, y).detach(), "losses without a gradient"),
     "no constants": ("constants", lambda s, received, state, client: None, "NoneType"),
@@ -175,6 +176,38 @@ def test_clients(experiment: Experiment, name: str, executor: str) -> None:
         simulation.advance(simulation.initial())
     message = str(refusal.value)
     assert message.startswith(f"mine.Mine.{method}: returned {returned or 'float32 ['}") and "; allowed: " in message
+
+
+def test_one_upload_for_several_clients(experiment: Experiment) -> None:
+    """The vectorised executor stacks clients; a part of the broadcast has no row for each of them."""
+
+    def hook(s: SGD, model: torch.Tensor, received: Vectors, *rest: object) -> object:
+        return {MODEL: received[MODEL]}, {}
+
+    hardware = option("hardware", "cpu", executor="vectorized", threads=1)
+    simulation = with_part(replace(experiment, hardware=hardware), "client", "finish", hook)
+    with pytest.raises(InputError, match=rf"returned float32 \[{P}\]; allowed: 'model' of \[2, {P}\]"):
+        simulation.advance(simulation.initial())
+
+
+class Reporting(SGD):
+    """Sends another number besides the model."""
+
+    sends: ClassVar[frozenset[str]] = frozenset({MODEL, "drift"})
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("value", [0.5, torch.tensor(0.5)])
+def test_an_upload_that_is_no_vector(experiment: Experiment, executor: str, value: object) -> None:
+    def finish(s: SGD, model: torch.Tensor, *rest: object) -> object:
+        return {MODEL: model, "drift": value}, {}
+
+    mine = config_class(type("Mine", (Reporting,), {"finish": finish, "__module__": "mine"}))()
+    hardware = option("hardware", "cpu", executor=executor, threads=1)
+    strategy = replace(experiment.strategy, client=mine)
+    simulation = Simulation(replace(experiment, strategy=strategy, hardware=hardware))
+    with pytest.raises(InputError, match=r"^mine.Mine.finish: returned float.*; allowed: 'drift' of \[(2, )?m\]$"):
+        simulation.advance(simulation.initial())
 
 
 def centred(s: SGD, outputs: Any, y: torch.Tensor, constants: Vectors) -> torch.Tensor:
