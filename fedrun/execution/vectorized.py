@@ -23,7 +23,7 @@ from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.strategies.client import compares_embeddings, overrides, shuffles
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
-from fedrun.strategies.contract import check_vector, checked_linear_correction
+from fedrun.strategies.contract import check_direction, checked_linear_correction
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import address, generator, seed_device
 from fedrun.training.batches import epochs
@@ -170,7 +170,7 @@ class Vectorized(Executor):
                 objective.descend(weights, first, rate, linear)
             else:
                 step = strategy.direction(gradient, weights, constants) if directs else gradient(weights, 0)
-                check_vector(strategy, "direction", step, weights.shape[-1])
+                check_direction(strategy, step, weights, constants)
                 optimizer_step(weights, step, optimizer, rate, local, correction, frozen)
             if local.repair_nonfinite:
                 repair(weights)

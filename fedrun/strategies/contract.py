@@ -106,6 +106,27 @@ def check_vector(strategy: ClientStrategy, method: str, vector: object, length: 
         raise _mistake(strategy, method, vector, f"a tensor [..., {length}] in float32")
 
 
+def check_direction(strategy: ClientStrategy, direction: object, model: torch.Tensor, constants: Vectors) -> None:
+    """Reject anything but a new tensor in float32: the step changes it in place, and would change the model or the
+    constants with it.
+
+    Args:
+        strategy: the client strategy.
+        direction: what its ``direction`` has returned.
+        model: the parameters, ``[..., T]``.
+        constants: the result of :meth:`ClientStrategy.constants`.
+
+    Raises:
+        InputError: naming the method.
+    """
+    check_vector(strategy, "direction", direction, model.shape[-1])
+    assert isinstance(direction, torch.Tensor)
+    kept = {"the model": model, **{f"the constant {name!r}": vector for name, vector in constants.items()}}
+    for what, vector in kept.items():
+        if direction.is_set_to(vector):
+            raise _mistake(strategy, "direction", f"{what} itself", "a new tensor, such as a clone")
+
+
 def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[str, int], model: torch.Tensor) -> None:
     """Reject uploads and states that a client strategy does not declare, or of another shape. A missing vector of a
     state would silently be read as zeros.

@@ -14,7 +14,7 @@ from fedrun.data.samples import Samples
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, Outputs, overrides
-from fedrun.strategies.contract import check_differentiable, check_losses, check_vector, checked_linear_correction
+from fedrun.strategies.contract import check_differentiable, check_direction, check_losses, checked_linear_correction
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
@@ -99,7 +99,7 @@ def train_noised(
         frozen = None if mask is None else mask.to(weights.device)
         if directs:
             gradient = strategy.direction(gradient_at, weights, constants)
-            check_vector(strategy, "direction", gradient, len(weights))
+            check_direction(strategy, gradient, weights, constants)
         else:
             gradient = noised_gradient()
         optimizer_step(weights, gradient, state, rate, local, correction, frozen)

@@ -11,7 +11,7 @@ import torch
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, LinearCorrection, overrides
-from fedrun.strategies.contract import check_vector, checked_linear_correction
+from fedrun.strategies.contract import check_direction, checked_linear_correction
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.fused_sgd import FusedSGDStep
@@ -104,7 +104,7 @@ class Steps:
         if len(self._group) < len(self._strategy.passes):
             return None
         gradient = self._strategy.direction(self._gradient_at, self._weights, self._constants)
-        check_vector(self._strategy, "direction", gradient, len(self._weights))
+        check_direction(self._strategy, gradient, self._weights, self._constants)
         self._group.clear()
         return gradient
 

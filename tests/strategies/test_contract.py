@@ -17,7 +17,7 @@ from fedrun.execution.choice import EXECUTORS
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.models.flat_network import Layout
 from fedrun.simulation.simulation import Simulation
-from fedrun.strategies.client import LinearCorrection
+from fedrun.strategies.client import Gradient, LinearCorrection
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import PRIVATE, ClientStates
 from fedrun.strategies.fedavg import FedAvg
@@ -97,6 +97,7 @@ CLIENT = {
     "shift": ("linear_correction", lambda s, c: torch.ones(P), f"float32 [{P}]"),
     "length": ("linear_correction", lambda s, c: LinearCorrection(torch.ones(5)), "float32 [5]"),
     "direction": ("direction", lambda s, gradient, model, c: gradient(model, 0)[..., :5], None),
+    "same model": ("direction", lambda s, gradient, model, c: model, "the model itself"),
     "no direction": ("direction", lambda s, gradient, model, c: None, "NoneType"),
     "double start": ("start", lambda s, received, state, c, client: received[MODEL].double(), f"float64 [{P}]"),
     "start": ("start", lambda s, received, state, c, client: received[MODEL][:5], "float32 [5]"),
@@ -187,6 +188,24 @@ def test_one_upload_for_several_clients(experiment: Experiment) -> None:
     hardware = option("hardware", "cpu", executor="vectorized", threads=1)
     simulation = with_part(replace(experiment, hardware=hardware), "client", "finish", hook)
     with pytest.raises(InputError, match=rf"returned float32 \[{P}\]; allowed: 'model' of \[2, {P}\]"):
+        simulation.advance(simulation.initial())
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_direction_that_is_a_constant(experiment: Experiment, executor: str) -> None:
+    """A momentum of one's own, which weight decay and gradient clipping would change with every step."""
+
+    def constants(s: SGD, received: Vectors, state: Vectors, client: ClientInfo) -> Vectors:
+        return {"momentum": torch.zeros(*client.clients.shape, client.trainable)}
+
+    def direction(s: SGD, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        return constants["momentum"].mul_(0.9).add_(gradient(model, 0))[...]
+
+    hooks = {"constants": constants, "direction": direction, "__module__": "mine"}
+    strategy = replace(experiment.strategy, client=config_class(type("Mine", (SGD,), hooks))())
+    hardware = option("hardware", "cpu", executor=executor, threads=1)
+    simulation = Simulation(replace(experiment, strategy=strategy, hardware=hardware))
+    with pytest.raises(InputError, match=r"^mine.Mine.direction: returned the constant 'momentum' itself; allowed: a"):
         simulation.advance(simulation.initial())
 
 
