@@ -68,7 +68,8 @@ def show_defect(error: BaseException) -> None:
     traceback.print_exception(error)
     package = str(Path(__file__).parents[1])
     libraries = tuple(get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    files = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    frames = traceback.extract_tb(error.__traceback__)
+    files = [(frame.filename, frame.lineno) for frame in frames if Path(frame.filename).is_file()]  # not <string>
     known = [place for place in files if place[0].startswith(package) or not place[0].startswith(libraries)]
     if known and not known[-1][0].startswith(package):
         last = "the mistake is in {}, line {}".format(*known[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,7 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from fedrun.cli import application
 from fedrun.sweeps.grid_sweeper import Grids
-from fedrun.system.errors import Defect
+from fedrun.system.errors import Defect, show_defect
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,21 @@ def test_while_the_jobs_of_a_sweep_are_checked(
     assert ended.value.code == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"fedrun: the mistake is in {__file__}, line ")  # where the error is raised
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """Its assignments fail in code that dataclasses generates."""
+
+    count: int = 0
+
+
+def test_a_mistake_in_generated_code_is_in_the_line_that_calls_it(capsys: pytest.CaptureFixture[str]) -> None:
+    frozen = Frozen()
+    with pytest.raises(FrozenInstanceError) as raised:
+        Frozen.__setattr__(frozen, "count", 1)
+    show_defect(raised.value)
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"fedrun: the mistake is in {__file__}, line ")
 
 
 @pytest.mark.parametrize("error", [KeyError("boom"), ValueError("boom"), FileNotFoundError(2, "boom")])
