@@ -23,7 +23,7 @@ from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.strategies.client import compares_embeddings, overrides, shuffles
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
-from fedrun.strategies.contract import check_direction, checked_linear_correction
+from fedrun.strategies.contract import check_batch, check_direction, checked_linear_correction
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import address, generator, seed_device
 from fedrun.training.batches import epochs
@@ -164,6 +164,7 @@ class Vectorized(Executor):
             def gradient(
                 parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True, first: int = first
             ) -> torch.Tensor:
+                check_batch(strategy, batch)
                 return objective.gradient(parameters, first + batch)
 
             if fused:

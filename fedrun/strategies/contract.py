@@ -127,6 +127,19 @@ def check_direction(strategy: ClientStrategy, direction: object, model: torch.Te
             raise _mistake(strategy, "direction", f"{what} itself", "a new tensor, such as a clone")
 
 
+def check_batch(strategy: ClientStrategy, batch: int) -> None:
+    """Reject the number of a batch that a step does not have.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if batch not in range(len(strategy.passes)):
+        raise InputError(
+            f"{_owner(strategy)}.direction: asks for the gradient of batch {batch}; allowed with "
+            f"passes={strategy.passes}: {', '.join(map(str, range(len(strategy.passes))))}"
+        )
+
+
 def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[str, int], model: torch.Tensor) -> None:
     """Reject uploads and states that a client strategy does not declare, or of another shape. A missing vector of a
     state would silently be read as zeros.

@@ -11,7 +11,7 @@ import torch
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, LinearCorrection, overrides
-from fedrun.strategies.contract import check_direction, checked_linear_correction
+from fedrun.strategies.contract import check_batch, check_direction, checked_linear_correction
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.fused_sgd import FusedSGDStep
@@ -109,6 +109,7 @@ class Steps:
         return gradient
 
     def _gradient_at(self, parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True) -> torch.Tensor:
+        check_batch(self._strategy, batch)
         current = self._weights.clone()
         self._weights.copy_(parameters)
         with nullcontext() if moves_buffers else self._network.unmoved_buffers():

@@ -209,6 +209,20 @@ def test_a_direction_that_is_a_constant(experiment: Experiment, executor: str) -
         simulation.advance(simulation.initial())
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_the_gradient_of_a_batch_that_a_step_does_not_have(experiment: Experiment, executor: str) -> None:
+    hardware = option("hardware", "cpu", executor=executor, threads=1)
+
+    def hook(s: SGD, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        return gradient(model, 1)  # passes is (1,)
+
+    simulation = with_part(replace(experiment, hardware=hardware), "client", "direction", hook)
+    with pytest.raises(
+        InputError, match=r"^mine.Mine.direction: asks for the gradient of batch 1; allowed with passes="
+    ):
+        simulation.advance(simulation.initial())
+
+
 class Reporting(SGD):
     """Sends another number besides the model."""
 
