@@ -27,7 +27,7 @@ from fedrun.experiment.state import State
 from fedrun.models.inference import ensemble, evaluate, per_client, total_weights
 from fedrun.strategies.client import is_personal, state_names, trains_global_model
 from fedrun.strategies.client_state import LAST
-from fedrun.strategies.contract import check_vector
+from fedrun.strategies.contract import check_received, check_vector, versions
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import LAST_MEAN, ServerState
 from fedrun.strategies.sgd import SGD, HeadSGD
@@ -144,8 +144,10 @@ class Evaluator:
         client_state = state.client_states.of(client, context.state_lengths, models[0].device)
         job = CohortJob(torch.tensor([client]), state.round, received, state.client_states)
         info = measuring(context, client, self._executor.infos(job).of(0))
+        before = versions(received)
         own = strategy.own_model(received, client_state, info)
         check_vector(strategy, "own_model", own, layout.size)
+        check_received(strategy, received, before)
         return [own]
 
     def on_training(self, state: State) -> tuple[torch.Tensor, torch.Tensor]:

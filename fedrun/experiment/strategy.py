@@ -14,7 +14,6 @@ from fedrun.models.adapters import adapters_of
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, is_personal
 from fedrun.strategies.clustering.base import Clustering
-from fedrun.strategies.contract import check_mask
 from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.lora import ResidualServer
@@ -95,10 +94,9 @@ class Strategy:
 
     def check_private(self, layout: Layout) -> None:
         """Reject a server strategy that needs the heads or the adapters that clients keep, or that changes the weights
-        below them; and what is no mask of private entries.
+        below them.
         """
         private = self.client.private(layout)
-        check_mask(self.client, "private", private, layout.size)
         if "head" in self.server.wants and private is not None and private[layout.head].any():
             raise InputError(
                 f"{self.named_client} keeps the head on the clients, and {self.named_server} changes the "

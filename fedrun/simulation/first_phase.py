@@ -13,6 +13,7 @@ from fedrun.experiment.checks import check_client_tests, check_head, check_share
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.upload_checks import check_parameters
 from fedrun.models.trial import check_network
+from fedrun.strategies.contract import check_masks
 from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.system.errors import InputError
 from fedrun.training.batches import smallest_batch
@@ -84,6 +85,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     if not isinstance(experiment.privacy, SampleLevel):  # which rejects all layers that mix samples
         smallest = min(smallest_batch(federation.train.sizes, experiment.local.batch_size), 2)
     check_network(network.network, dataset.spec, experiment.chosen("model"), smallest)
+    check_masks(strategy.client, network.layout, range(experiment.local.epochs or 1))
     strategy.check_private(network.layout)
     check_client_tests(experiment, federation.client_test is not None)
     check_head(experiment, network.layout)

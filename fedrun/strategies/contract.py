@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 
 import torch
 
+from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, LinearCorrection
 from fedrun.strategies.server import ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
@@ -63,6 +64,24 @@ def check_client_state(strategy: ClientStrategy, lengths: object) -> None:
     for name, length in lengths.items():
         if type(length) is not int or length < 0:
             raise _mistake(strategy, "client_state", f"{length!r} as length of {name!r}", allowed)
+
+
+def check_masks(strategy: ClientStrategy, layout: Layout, epochs: range) -> None:
+    """Reject anything but masks of the model's entries and of its parameters.
+
+    Args:
+        strategy: the client strategy.
+        layout: layout of its model.
+        epochs: the epochs of local training.
+
+    Raises:
+        InputError: naming the method.
+    """
+    masks: list[tuple[str, object, int]] = [("private", strategy.private(layout), layout.size)]
+    masks += [("frozen", strategy.frozen(layout, epoch), layout.trainable) for epoch in epochs]
+    for method, mask, length in masks:
+        if mask is not None and not _is_tensor(mask, (length,), torch.bool):
+            raise _mistake(strategy, method, mask, f"a mask, bool [{length}], or None")
 
 
 def check_constants(strategy: ClientStrategy, constants: object) -> None:
@@ -210,16 +229,6 @@ def check_compressed(compressor: object, compressed: object, vector: torch.Tenso
         raise InputError(f"{_owner(compressor)}.compress: has changed its argument in place; allowed: {allowed}")
     if not _is_tensor(compressed, vector.shape, torch.float32):
         raise _mistake(compressor, "compress", compressed, allowed)
-
-
-def check_mask(strategy: ClientStrategy, method: str, mask: object, length: int) -> None:
-    """Reject anything but a mask, bool ``[length]``, or None.
-
-    Raises:
-        InputError: naming the method.
-    """
-    if mask is not None and not _is_tensor(mask, (length,), torch.bool):
-        raise _mistake(strategy, method, mask, f"a tensor [{length}] of booleans, or None")
 
 
 def check_counts(

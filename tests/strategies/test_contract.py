@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,6 @@ from fedrun.models.flat_network import Layout
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import Gradient, LinearCorrection
 from fedrun.strategies.client_info import ClientInfo
-from fedrun.strategies.client_state import PRIVATE, ClientStates
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.sgd import SGD
@@ -43,6 +43,12 @@ def with_part(experiment: Experiment, side: str, method: str, hook: Callable[...
     base, settings = (FedAvg, {"weighting": "samples"}) if side == "server" else (SGD, {})
     part = config_class(type("Mine", (base,), {method: hook, "__module__": "mine"}))(**settings)
     return Simulation(replace(experiment, strategy=replace(experiment.strategy, **{side: part})))
+
+
+def with_client(experiment: Experiment, **members: object) -> Simulation:
+    """The experiment with a client strategy that has these members."""
+    mine = config_class(type("Mine", (SGD,), {**members, "__module__": "mine"}))()
+    return Simulation(replace(experiment, strategy=replace(experiment.strategy, client=mine)))
 
 
 def mean_of(update: Any) -> torch.Tensor:
@@ -152,19 +158,13 @@ def test_client_states(experiment: Experiment, lengths: object, returned: str) -
 
 
 @pytest.mark.parametrize(
-    ("method", "hook", "returned"),
-    [
-        ("private", lambda s, layout: torch.ones(3, dtype=torch.bool), "bool [3]"),
-        ("private", lambda s, layout: torch.ones(P, dtype=torch.int64), f"int64 [{P}]"),
-        ("frozen", lambda s, layout, epoch: torch.zeros(P), f"float32 [{P}]"),
-        ("absent", lambda s, layout, clients: 3, "int"),
-        ("absent", lambda s, layout, clients: torch.full_like(clients, -1), "the number -1"),
-    ],
+    ("absent", "returned"),
+    [(lambda clients: 3, "int"), (lambda clients: torch.full_like(clients, -1), "the number -1")],
 )
-def test_parts_of_the_model(experiment: Experiment, method: str, hook: Callable[..., Any], returned: str) -> None:
+def test_absent_parameters(experiment: Experiment, absent: Callable[[torch.Tensor], object], returned: str) -> None:
     with pytest.raises(InputError) as refusal:
-        with_part(experiment, "client", method, hook)
-    assert str(refusal.value).startswith(f"mine.Mine.{method}: returned {returned}; allowed: ")
+        with_part(experiment, "client", "absent", lambda s, layout, clients: absent(clients))
+    assert str(refusal.value).startswith(f"mine.Mine.absent: returned {returned}; allowed: ")
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -201,10 +201,8 @@ def test_a_direction_that_is_a_constant(experiment: Experiment, executor: str) -
     def direction(s: SGD, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
         return constants["momentum"].mul_(0.9).add_(gradient(model, 0))[...]
 
-    hooks = {"constants": constants, "direction": direction, "__module__": "mine"}
-    strategy = replace(experiment.strategy, client=config_class(type("Mine", (SGD,), hooks))())
     hardware = option("hardware", "cpu", executor=executor, threads=1)
-    simulation = Simulation(replace(experiment, strategy=strategy, hardware=hardware))
+    simulation = with_client(replace(experiment, hardware=hardware), constants=constants, direction=direction)
     with pytest.raises(InputError, match=r"^mine.Mine.direction: returned the constant 'momentum' itself; allowed: a"):
         simulation.advance(simulation.initial())
 
@@ -223,22 +221,15 @@ def test_the_gradient_of_a_batch_that_a_step_does_not_have(experiment: Experimen
         simulation.advance(simulation.initial())
 
 
-class Reporting(SGD):
-    """Sends another number besides the model."""
-
-    sends: ClassVar[frozenset[str]] = frozenset({MODEL, "drift"})
-
-
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("value", [0.5, torch.tensor(0.5)])
 def test_an_upload_that_is_no_vector(experiment: Experiment, executor: str, value: object) -> None:
     def finish(s: SGD, model: torch.Tensor, *rest: object) -> object:
         return {MODEL: model, "drift": value}, {}
 
-    mine = config_class(type("Mine", (Reporting,), {"finish": finish, "__module__": "mine"}))()
     hardware = option("hardware", "cpu", executor=executor, threads=1)
-    strategy = replace(experiment.strategy, client=mine)
-    simulation = Simulation(replace(experiment, strategy=strategy, hardware=hardware))
+    sends = frozenset({MODEL, "drift"})
+    simulation = with_client(replace(experiment, hardware=hardware), finish=finish, sends=sends)
     with pytest.raises(InputError, match=r"^mine.Mine.finish: returned float.*; allowed: 'drift' of \[(2, )?m\]$"):
         simulation.advance(simulation.initial())
 
@@ -295,22 +286,6 @@ def test_a_loss_without_a_gradient_of_single_samples(experiment: Experiment) -> 
         simulation.advance(simulation.initial())
 
 
-@pytest.mark.parametrize(
-    ("own", "returned"),
-    [
-        (lambda received: received[MODEL][:5], "float32 [5]"),
-        (lambda received: received[MODEL].double(), f"float64 [{P}]"),
-        (lambda received: None, "NoneType"),
-    ],
-)
-def test_models_of_clients(experiment: Experiment, own: Callable[[Vectors], object], returned: str) -> None:
-    simulation = with_part(experiment, "client", "own_model", lambda s, received, state, client: own(received))
-    taken_part = ClientStates({client: {PRIVATE: torch.zeros(0)} for client in range(4)})
-    with pytest.raises(InputError) as refusal:
-        simulation.test(replace(simulation.initial(), client_states=taken_part))
-    assert str(refusal.value).startswith(f"mine.Mine.own_model: returned {returned}; allowed: ")
-
-
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_client_that_changes_the_broadcast(experiment: Experiment, executor: str) -> None:
     hardware = option("hardware", "cpu", executor=executor, threads=1)
@@ -341,3 +316,38 @@ def test_a_client_that_changes_its_state_in_place(experiment: Experiment, execut
     for _ in range(2):
         second, _ = simulation.advance(first)
         assert [float(second.client_states.held[client]["rounds"]) for client in range(4)] == [2.0] * 4
+
+
+OWN_MODELS: dict[str, tuple[Callable[[Vectors], object], str]] = {
+    "in place": (lambda received: received[MODEL].mul_(0.5), "Mine: a method has changed 'model' of the broadcast in"),
+    "short": (lambda received: received[MODEL][:9], "Mine.own_model: returned float32 [9]; allowed: "),
+    "double": (lambda received: received[MODEL].double(), f"Mine.own_model: returned float64 [{P}]; allowed: "),
+    "nothing": (lambda received: None, "Mine.own_model: returned NoneType; allowed: "),
+}
+
+
+@pytest.mark.parametrize("name", OWN_MODELS)
+def test_own_models(experiment: Experiment, name: str) -> None:
+    """Evaluated by them, a client would change the global model of the next rounds."""
+    own, message = OWN_MODELS[name]
+    hook = {"own_model": lambda s, received, state, client: own(received)}
+    simulation = with_client(experiment, **hook, evaluates_newcomers=True)
+    with pytest.raises(InputError) as refusal:
+        simulation.test(simulation.initial())
+    assert str(refusal.value).startswith(f"mine.{message}")
+
+
+MASKS: dict[str, tuple[str, Callable[[Layout], object]]] = {
+    "positions": ("private", lambda layout: torch.arange(5)),
+    "integers": ("private", lambda layout: torch.ones(layout.size, dtype=torch.int64)),
+    "slice": ("private", lambda layout: layout.head),
+    "short": ("private", lambda layout: torch.ones(5, dtype=torch.bool)),
+    "array": ("frozen", lambda layout: np.zeros(layout.trainable, dtype=bool)),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks(experiment: Experiment, name: str) -> None:
+    method, mask = MASKS[name]
+    with pytest.raises(InputError, match=rf"^mine.Mine.{method}: returned .*; allowed: a mask, bool \[{P}\], or None$"):
+        with_part(experiment, "client", method, lambda s, layout, epoch=0: mask(layout))
