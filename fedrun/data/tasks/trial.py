@@ -32,8 +32,14 @@ def check_task(task: Task, targets: torch.Tensor, output_shape: tuple[int, ...],
     logits = torch.zeros(len(targets), *output_shape)
     shapes = f"outputs {_shape(logits)}, as its output_shape says, with targets {_shape(targets)}"
     with _calling(f"{task.name}: rejects {shapes}"):
-        losses, predictions = task.loss(logits, targets), task.predictions(logits)
+        with torch.enable_grad():
+            differentiable = task.loss(logits.clone().requires_grad_(), targets)
+        losses, predictions = differentiable.detach(), task.predictions(logits)
         _require_one_each("loss", task, losses, targets)
+        if not differentiable.requires_grad:
+            raise InputError(
+                f"{task.name}.loss: returned losses without a gradient; allowed: losses computed from the outputs"
+            )
         if predictions.shape[:1] != targets.shape[:1]:
             raise InputError(f"{task.name}.predictions: returned {_shape(predictions)}; allowed: [{len(targets)}, ...]")
         _require_one_each("scores", task, task.scores(predictions, targets), targets)

@@ -25,6 +25,12 @@ class Mean(Classification):
 
 
 @dataclass(frozen=True)
+class Wrong(Classification):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs.argmax(1) != targets).float()
+
+
+@dataclass(frozen=True)
 class PerClass(Classification):
     def scores(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return torch.zeros(len(targets), 3)
@@ -79,6 +85,7 @@ ALLOWED = (
     ("task", "message"),
     [
         (Mean(), "Mean.loss: returned float32 [] for 2 samples; allowed: a number for each"),
+        (Wrong(), "Wrong.loss: returned losses without a gradient; allowed: losses computed from the outputs"),
         (PerClass(), "PerClass.scores: returned float32 [2, 3] for 2 samples; allowed: a number for each"),
         (Three(), "Three.weights: returned float32 [3] for 2 samples; allowed: a number for each"),
         (Fewer(), "Fewer.metrics: returned accuracy; allowed: the metrics of its measures, accuracy, f1, mcc"),
