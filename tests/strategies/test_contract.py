@@ -179,15 +179,16 @@ def test_clients(experiment: Experiment, name: str, executor: str) -> None:
     assert message.startswith(f"mine.Mine.{method}: returned {returned or 'float32 ['}") and "; allowed: " in message
 
 
-def test_one_upload_for_several_clients(experiment: Experiment) -> None:
+@pytest.mark.parametrize(("rows", "returned"), [((), f"{P}"), ((1,), f"1, {P}")])
+def test_one_upload_for_several_clients(experiment: Experiment, rows: tuple[int, ...], returned: str) -> None:
     """The vectorised executor stacks clients; a part of the broadcast has no row for each of them."""
 
     def hook(s: SGD, model: torch.Tensor, received: Vectors, *rest: object) -> object:
-        return {MODEL: received[MODEL]}, {}
+        return {MODEL: received[MODEL].expand(*rows, P)}, {}
 
     hardware = option("hardware", "cpu", executor="vectorized", threads=1)
     simulation = with_part(replace(experiment, hardware=hardware), "client", "finish", hook)
-    with pytest.raises(InputError, match=rf"returned float32 \[{P}\]; allowed: 'model' of \[2, {P}\]"):
+    with pytest.raises(InputError, match=rf"returned float32 \[{returned}\]; allowed: 'model' of \[2, {P}\]"):
         simulation.advance(simulation.initial())
 
 
