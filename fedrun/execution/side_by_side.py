@@ -8,6 +8,10 @@ import torch
 
 from fedrun.execution.context import ExecutionContext
 from fedrun.models.precision import computing
+from fedrun.models.trial import mixes_samples
+
+MIXED = 8
+"""The number of samples of which it is tried whether a model mixes them."""
 
 
 def unbatched(context: ExecutionContext) -> str | None:
@@ -31,6 +35,8 @@ def unbatched(context: ExecutionContext) -> str | None:
         torch.vmap(torch.func.grad(loss))(views(models), samples.encoding(inputs), targets)
     except RuntimeError as error:
         return f"a model that torch.vmap cannot compute for many clients at once ({str(error).splitlines()[0]})"
+    if mixes_samples(module, samples.encoding(samples.gather(context.clients.samples[:MIXED])[0])):
+        return "a model whose outputs for a sample depend on the other samples of the batch"
     return None
 
 

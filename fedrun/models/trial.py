@@ -9,8 +9,8 @@ from fedrun.system.errors import InputError, one_line
 
 
 def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int = 2) -> None:
-    """Reject outputs of another shape than the task's, samples that the network cannot train on, and buffers that it
-    replaces.
+    """Reject outputs of another shape than the task's, samples that the network cannot train on, buffers that it
+    replaces, and outputs that depend on the other samples of the batch in evaluation.
 
     Args:
         network: maps encoded samples to outputs; its parameters and buffers stay as they are.
@@ -50,6 +50,29 @@ def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int =
         shape, wanted = ("x".join(map(str, sizes)) for sizes in (outputs.shape[1:], spec.output_shape))
         of = f"{spec.classes} classes" if spec.task.has_classes else wanted
         raise InputError(f"{key}: gives {shape} outputs per sample; allowed: the dataset's {of}")
+    mixes = mixes_samples(network.eval(), random_samples(spec, 3).to(device))
+    for name, value in values.items():
+        before[name].copy_(value)
+    if mixes:
+        raise InputError(
+            f"{key}: its outputs for a sample depend on the other samples of the batch, also in evaluation, so that "
+            "metrics would depend on evaluation.batch_size; allowed: outputs of each sample alone"
+        )
+
+
+def mixes_samples(network: torch.nn.Module, samples: torch.Tensor) -> bool:
+    """Whether the outputs for the first of some samples change with the others. Of a network whose outputs are random
+    it is not known, and False.
+
+    Args:
+        network: in training or evaluation mode; its buffers may change.
+        samples: encoded samples, at least 3.
+    """
+    some, others = samples[:-1], torch.cat([samples[:1], samples[2:]])
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        first, among_others = network(some.clone())[:1], network(others.clone())[:1]
+        differs = bool((first - among_others).abs().max() > 1e-3 * first.abs().max())
+        return differs and torch.equal(first, network(some.clone())[:1])
 
 
 def _one_per_channel(error: str) -> str:

@@ -39,6 +39,25 @@ def test_a_refusal_is_told_once_a_run(make_experiment, caplog, default_experimen
     assert caplog.text.count("hardware.executor=vectorized does not support a model with AlphaDropout layers") == 1
 
 
+class Centred(nn.Module):
+    """Normalises its batches in training only."""
+
+    def forward(self, x):
+        return x - x.mean(0) if self.training else x
+
+
+def centred(spec):
+    encoder = nn.Sequential(Centred(), nn.Flatten())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(16, spec.classes)))
+
+
+def test_a_model_that_mixes_samples_trains_in_process(make_experiment, caplog):
+    """The samples that fill up short batches would change the others' outputs."""
+    simulation = Simulation(make_experiment(network=centred, hardware={"executor": "vectorized"}))
+    assert simulation.round_runner(simulation.initial()).executor.name == "in_process"
+    assert "does not support a model whose outputs for a sample depend on the other samples of the batch" in caplog.text
+
+
 def perceptron(units):
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, units))
     return lambda spec: nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(units, spec.classes)))

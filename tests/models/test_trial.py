@@ -34,7 +34,29 @@ class Replacing(nn.Module):
         return x - self.mean
 
 
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("passes", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes.add_(1)
+        return x
+
+
+class Centred(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean(0)
+
+
+class Random(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x)
+
+
 NETWORKS = {
+    "random": lambda: classifier(Random()),
+    "counting": lambda: classifier(Counting()),
     "batch norm": lambda: classifier(nn.BatchNorm1d(6)),
     "dropout": lambda: classifier(nn.Dropout(0.5)),
     "spectral norm": lambda: classifier(spectral_norm(nn.Linear(6, 6))),
@@ -57,6 +79,8 @@ MISTAKES = {
     "outputs": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)), "gives 3 outputs per sample; .* 4 classes$"),
     "samples": (lambda: classifier(nn.Linear(5, 6)), r"rejects 2 samples of shape 2x3 in training \(RuntimeError: "),
     "a tuple": (lambda: nn.Sequential(nn.Flatten(0, 1), nn.LSTM(3, 4)), "gives a tuple of outputs; allowed: a tensor$"),
+    "softmax over the batch": (lambda: classifier(nn.Softmax(0)), "depend on the other samples of the batch, also in"),
+    "centred": (lambda: classifier(Centred()), "its outputs for a sample depend on the other samples of the batch"),
     "buffer": (lambda: classifier(Replacing()), "replaces the buffer 1.mean; allowed: changes in place, such as self"),
 }
 
