@@ -45,6 +45,14 @@ def check_task(task: Task, targets: torch.Tensor, output_shape: tuple[int, ...],
         _require_one_each("scores", task, task.scores(predictions, targets), targets)
         if (weights := task.weights(targets)) is not None:
             _require_one_each("weights", task, weights, targets)
+        drawn = torch.randn(logits.shape, generator=torch.Generator().manual_seed(0))
+        together, alone = task.loss(drawn, targets)[:1], task.loss(drawn[:1], targets[:1])
+        _require_one_each("loss", task, alone, targets[:1])
+        if not torch.allclose(together, alone, rtol=1e-3, atol=1e-5, equal_nan=True):
+            raise InputError(
+                f"{task.name}.loss: the loss of a sample depends on the other samples of its batch, so that results "
+                "would depend on how samples are divided into batches; allowed: the loss of each sample alone"
+            )
     with _calling(
         f"{task.name}.metrics: fails for {len(targets)} samples", "; allowed: NaN where a metric is not defined"
     ):
@@ -72,9 +80,8 @@ def _calling(problem: str, allowed: str = "") -> Iterator[None]:
 
 def _require_one_each(method: str, task: Task, returned: torch.Tensor, targets: torch.Tensor) -> None:
     if returned.shape != (len(targets),):
-        raise InputError(
-            f"{task.name}.{method}: returned {_shape(returned)} for {len(targets)} samples; allowed: a number for each"
-        )
+        samples = "one sample" if len(targets) == 1 else f"{len(targets)} samples"
+        raise InputError(f"{task.name}.{method}: returned {_shape(returned)} for {samples}; allowed: a number for each")
 
 
 def _shape(tensor: torch.Tensor) -> str:

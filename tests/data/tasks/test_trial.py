@@ -31,6 +31,18 @@ class Wrong(Classification):
 
 
 @dataclass(frozen=True)
+class Centred(Classification):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs - outputs.mean(0), targets)
+
+
+@dataclass(frozen=True)
+class Squeezed(Classification):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs, targets).squeeze()
+
+
+@dataclass(frozen=True)
 class PerClass(Classification):
     def scores(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return torch.zeros(len(targets), 3)
@@ -86,6 +98,8 @@ ALLOWED = (
     [
         (Mean(), "Mean.loss: returned float32 [] for 2 samples; allowed: a number for each"),
         (Wrong(), "Wrong.loss: returned losses without a gradient; allowed: losses computed from the outputs"),
+        (Centred(), "Centred.loss: the loss of a sample depends on the other samples of its batch, so that results "),
+        (Squeezed(), "Squeezed.loss: returned float32 [] for one sample; allowed: a number for each"),
         (PerClass(), "PerClass.scores: returned float32 [2, 3] for 2 samples; allowed: a number for each"),
         (Three(), "Three.weights: returned float32 [3] for 2 samples; allowed: a number for each"),
         (Fewer(), "Fewer.metrics: returned accuracy; allowed: the metrics of its measures, accuracy, f1, mcc"),
