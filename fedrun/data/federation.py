@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,8 +29,8 @@ class ClientIndices:
     names: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, parts: Sequence[np.ndarray], names: tuple[str, ...] | None = None) -> ClientIndices:
-        """From one array of sample indices per client.
+    def of(cls, parts: Sequence[np.ndarray], names: Iterable[object] | None = None) -> ClientIndices:
+        """From one array of sample indices per client, and their names, such as texts or numbers.
 
         Raises:
             InputError: they are not integers ``[n_k]``.
@@ -42,7 +42,8 @@ class ClientIndices:
                 )
         offsets = np.cumsum([0, *(len(part) for part in parts)])
         samples = np.concatenate(parts) if parts else np.empty(0)
-        return cls(torch.from_numpy(samples.astype(np.int64)), torch.from_numpy(offsets.astype(np.int64)), names)
+        texts = None if names is None else tuple(map(str, names))
+        return cls(torch.from_numpy(samples.astype(np.int64)), torch.from_numpy(offsets.astype(np.int64)), texts)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -100,6 +100,11 @@ def own_tests(
     return replace(with_pooled_test(dataset, train), client_test=own)
 
 
+def test_names_that_are_numbers_become_texts() -> None:
+    """A table of results by client has texts only."""
+    assert ClientIndices.of(BOTH, [7, 12]).names == ("7", "12")
+
+
 def partitioned(split: Callable[[Dataset], object]) -> Experiment:
     partition = config_class(type("Mine", (Partition,), {"split": lambda self, dataset, seed: split(dataset)}))()
     return replace(build_experiment(compose(["clients_per_round=1", "hardware.threads=1"])), partition=partition)
