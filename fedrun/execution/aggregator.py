@@ -12,8 +12,8 @@ from fedrun.execution.client_measurements import measured_samples
 from fedrun.execution.context import ClientResult, ExecutionContext
 from fedrun.execution.running_mean import RunningMean
 from fedrun.strategies.client_state import LAST, ClientStates
-from fedrun.strategies.contract import check_weights
 from fedrun.strategies.server import CohortUpdate, Rows, Senders, ServerState, ServerStrategy, row_entries
+from fedrun.strategies.server_contract import check_weights
 from fedrun.strategies.vectors import MODEL, Vectors
 
 

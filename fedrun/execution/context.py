@@ -9,9 +9,9 @@ from functools import cached_property
 import torch
 
 from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client_contract import check_client_state
 from fedrun.strategies.client_state import LAST, OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.clustering.context import TrainingContext
-from fedrun.strategies.contract import check_client_state
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import IdleTraining, Senders, ServerStrategy
 from fedrun.strategies.vectors import Vectors

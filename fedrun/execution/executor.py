@@ -13,9 +13,9 @@ import torch
 from fedrun.execution.client_measurements import initial_gradients, initial_losses, measured_samples
 from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext, Progress
 from fedrun.strategies.client import state_names
+from fedrun.strategies.client_contract import check_constants, check_finished, check_vector
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER, PRIVATE, ClientStates
-from fedrun.strategies.contract import check_constants, check_finished, check_vector
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
 from fedrun.training.batches import processed, steps_of

@@ -12,7 +12,7 @@ from fedrun.execution.side_by_side import client_views
 from fedrun.execution.stacked import Drop, Passed, StackedPerceptron
 from fedrun.models.precision import computing
 from fedrun.strategies.client import Outputs, overrides
-from fedrun.strategies.contract import check_differentiable, check_losses, check_separable
+from fedrun.strategies.client_contract import check_differentiable, check_losses, check_separable
 from fedrun.strategies.vectors import Vectors
 
 

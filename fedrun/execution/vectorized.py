@@ -21,9 +21,9 @@ from fedrun.execution.side_by_side import unbatched
 from fedrun.execution.stacked import StackedPerceptron
 from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.strategies.client import compares_embeddings, overrides, shuffles
+from fedrun.strategies.client_contract import check_batch, check_direction, checked_linear_correction
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
-from fedrun.strategies.contract import check_batch, check_direction, checked_linear_correction
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import address, generator, seed_device
 from fedrun.training.batches import epochs

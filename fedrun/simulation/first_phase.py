@@ -13,7 +13,7 @@ from fedrun.experiment.checks import check_client_tests, check_head, check_share
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.upload_checks import check_parameters
 from fedrun.models.trial import check_network
-from fedrun.strategies.contract import check_masks
+from fedrun.strategies.client_contract import check_masks
 from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.system.errors import InputError
 from fedrun.training.batches import smallest_batch

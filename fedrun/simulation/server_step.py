@@ -9,9 +9,9 @@ import torch
 from fedrun.execution.context import ExecutionContext
 from fedrun.experiment.state import State
 from fedrun.simulation.round_runner import RoundResult
-from fedrun.strategies.contract import check_aggregated
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import LAST_MEAN, CohortUpdate, Round, ServerState
+from fedrun.strategies.server_contract import check_aggregated
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import address, seed_device
 from fedrun.training.batches import steps_of

@@ -45,9 +45,9 @@ from fedrun.simulation.selection import Participations, select_cohort
 from fedrun.simulation.server_step import aggregate, empty_round, without_displacement
 from fedrun.simulation.upload_pipeline import upload_pipeline
 from fedrun.strategies.client_state import ClientStates
-from fedrun.strategies.contract import check_start
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import LAST_MEAN, ServerState
+from fedrun.strategies.server_contract import check_start
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,12 @@ from fedrun.data.samples import Samples
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, Outputs, overrides
-from fedrun.strategies.contract import check_differentiable, check_direction, check_losses, checked_linear_correction
+from fedrun.strategies.client_contract import (
+    check_differentiable,
+    check_direction,
+    check_losses,
+    checked_linear_correction,
+)
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError

@@ -11,7 +11,7 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.frozen_encoders import FrozenEncoders
 from fedrun.models.precision import Precision, computing
 from fedrun.strategies.client import ClientStrategy, Outputs, overrides
-from fedrun.strategies.contract import check_differentiable, check_losses
+from fedrun.strategies.client_contract import check_differentiable, check_losses
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.record import Record
 

@@ -11,7 +11,7 @@ import torch
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, LinearCorrection, overrides
-from fedrun.strategies.contract import check_batch, check_direction, checked_linear_correction
+from fedrun.strategies.client_contract import check_batch, check_direction, checked_linear_correction
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.fused_sgd import FusedSGDStep

@@ -11,9 +11,9 @@ from annotated_types import Ge, Le
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.config.marks import NoEffect
-from fedrun.strategies.contract import check_compressed, check_sizes
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import generator
+from fedrun.uploads.compression.contract import check_compressed, check_sizes
 from fedrun.uploads.transform import FLOAT, Sender, Sent, Shape, UploadTransform
 
 HALF = 2

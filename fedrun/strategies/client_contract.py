@@ -1,0 +1,216 @@
+"""Checks of what the methods of a client strategy return, so that a mistake is one line that names the method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from fedrun.models.flat_network import Layout
+from fedrun.strategies.client import ClientStrategy, LinearCorrection
+from fedrun.strategies.returned import is_tensor, listed, mistake, owner
+from fedrun.strategies.vectors import MODEL, Vectors
+from fedrun.system.errors import InputError
+
+
+def check_losses(strategy: ClientStrategy, losses: object, batch: int) -> None:
+    """Reject losses that are not one per sample, ``[B]``; a mean would be weighted twice.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not isinstance(losses, torch.Tensor) or losses.shape != (batch,):
+        raise mistake(strategy, "loss", losses, f"the loss of every sample, [{batch}]")
+
+
+def check_differentiable(strategy: ClientStrategy, losses: torch.Tensor) -> None:
+    """Reject losses without a gradient. Not for use in ``torch.vmap`` of a function that is not differentiated
+    there, in which all tensors seem to have none.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not losses.requires_grad:
+        raise mistake(strategy, "loss", "losses without a gradient", "losses computed from the logits")
+
+
+def check_separable(strategy: ClientStrategy, filled: torch.Tensor, alone: torch.Tensor) -> None:
+    """Reject losses of a batch's samples that change when the batch is filled up with repeated samples.
+
+    Args:
+        strategy: the client strategy.
+        filled: the samples' losses in the filled batch, ``[n]``.
+        alone: their losses without the repeated samples, ``[n]``.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not torch.allclose(filled, alone, rtol=1e-3, atol=1e-5, equal_nan=True):  # NaN: the client diverges
+        raise InputError(
+            f"{owner(strategy)}.loss: the loss of a sample depends on the other samples of its batch, and the "
+            "vectorised executor fills up short batches with repeated ones; allowed: hardware.executor=in_process"
+        )
+
+
+def check_client_state(strategy: ClientStrategy, lengths: object) -> None:
+    """Reject anything but lengths of vectors by name.
+
+    Raises:
+        InputError: naming the method.
+    """
+    allowed = "a dictionary of lengths, such as {'momentum': layout.trainable}"
+    if not isinstance(lengths, Mapping):
+        raise mistake(strategy, "client_state", lengths, allowed)
+    for name, length in lengths.items():
+        if type(length) is not int or length < 0:
+            raise mistake(strategy, "client_state", f"{length!r} as length of {name!r}", allowed)
+
+
+def check_masks(strategy: ClientStrategy, layout: Layout, epochs: range) -> None:
+    """Reject anything but masks of the model's entries and of its parameters.
+
+    Args:
+        strategy: the client strategy.
+        layout: layout of its model.
+        epochs: the epochs of local training.
+
+    Raises:
+        InputError: naming the method.
+    """
+    masks: list[tuple[str, object, int]] = [("private", strategy.private(layout), layout.size)]
+    masks += [("frozen", strategy.frozen(layout, epoch), layout.trainable) for epoch in epochs]
+    for method, mask, length in masks:
+        if mask is not None and not is_tensor(mask, (length,), torch.bool):
+            raise mistake(strategy, method, mask, f"a mask, bool [{length}], or None")
+
+
+def check_constants(strategy: ClientStrategy, constants: object) -> None:
+    """Reject anything but tensors by name.
+
+    Raises:
+        InputError: naming the method.
+    """
+    allowed = "a dictionary of tensors"
+    if not isinstance(constants, Mapping):
+        raise mistake(strategy, "constants", constants, allowed)
+    for name, vector in constants.items():
+        if not isinstance(vector, torch.Tensor):
+            raise mistake(strategy, "constants", f"a {type(vector).__name__} as {name!r}", allowed)
+
+
+def checked_linear_correction(strategy: ClientStrategy, constants: Vectors, trainable: int) -> LinearCorrection | None:
+    """The correction of a client strategy, if it has one.
+
+    Raises:
+        InputError: it is of another type, or not of length T.
+    """
+    correction: object = strategy.linear_correction(constants)
+    allowed = f"a LinearCorrection whose shift is [..., {trainable}], or None"
+    if correction is None:
+        return None
+    if not isinstance(correction, LinearCorrection):
+        raise mistake(strategy, "linear_correction", correction, allowed)
+    if not _is_vector(correction.shift, trainable):
+        raise mistake(strategy, "linear_correction", correction.shift, allowed)
+    return correction
+
+
+def check_vector(strategy: ClientStrategy, method: str, vector: object, length: int) -> None:
+    """Reject anything but a tensor ``[..., length]`` in float32.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not (isinstance(vector, torch.Tensor) and _is_vector(vector, length) and vector.dtype == torch.float32):
+        raise mistake(strategy, method, vector, f"a tensor [..., {length}] in float32")
+
+
+def check_direction(strategy: ClientStrategy, direction: object, model: torch.Tensor, constants: Vectors) -> None:
+    """Reject anything but a new tensor in float32: the step changes it in place, and would change the model or the
+    constants with it.
+
+    Args:
+        strategy: the client strategy.
+        direction: what its ``direction`` has returned.
+        model: the parameters, ``[..., T]``.
+        constants: the result of :meth:`ClientStrategy.constants`.
+
+    Raises:
+        InputError: naming the method.
+    """
+    check_vector(strategy, "direction", direction, model.shape[-1])
+    assert isinstance(direction, torch.Tensor)
+    kept = {"the model": model, **{f"the constant {name!r}": vector for name, vector in constants.items()}}
+    for what, vector in kept.items():
+        if direction.is_set_to(vector):
+            raise mistake(strategy, "direction", f"{what} itself", "a new tensor, such as a clone")
+
+
+def check_batch(strategy: ClientStrategy, batch: int) -> None:
+    """Reject the number of a batch that a step does not have.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if batch not in range(len(strategy.passes)):
+        raise InputError(
+            f"{owner(strategy)}.direction: asks for the gradient of batch {batch}; allowed with "
+            f"passes={strategy.passes}: {', '.join(map(str, range(len(strategy.passes))))}"
+        )
+
+
+def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[str, int], model: torch.Tensor) -> None:
+    """Reject uploads and states that a client strategy does not declare, or of another shape. A missing vector of a
+    state would silently be read as zeros.
+
+    Args:
+        strategy: the client strategy.
+        finished: what its ``finish`` has returned.
+        states: the lengths of its client state, without the optimizer's.
+        model: the model after local training, ``[..., P]``.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not isinstance(finished, tuple) or [isinstance(part, Mapping) for part in finished] != [True, True]:
+        raise mistake(strategy, "finish", finished, "two dictionaries, the uploads and the next client state")
+    uploads, state = finished
+    for what, vectors, names in (("uploads", uploads, strategy.sends), ("states", state, states.keys())):
+        if vectors.keys() != names:
+            raise mistake(strategy, "finish", listed(what, vectors), listed(what, names))
+    clients = list(model.shape[:-1])
+    for vectors, lengths in ((uploads, {MODEL: model.shape[-1]}), (state, states)):
+        for name, vector in vectors.items():
+            shape = list(vector.shape) if isinstance(vector, torch.Tensor) else []
+            allowed = [*clients, lengths.get(name, "m")]
+            if len(shape) != len(allowed) or shape[:-1] != clients or shape[-1] != lengths.get(name, shape[-1]):
+                raise mistake(strategy, "finish", vector, f"{name!r} of [{', '.join(map(str, allowed))}]")
+    if MODEL in uploads and uploads[MODEL].dtype != torch.float32:
+        raise mistake(strategy, "finish", uploads[MODEL], f"{MODEL!r} in float32")
+
+
+def versions(received: Vectors) -> dict[str, int]:
+    """How often each vector of a broadcast has been changed in place, for :func:`check_received`."""
+    return {name: vector._version for name, vector in received.items()}
+
+
+def check_received(strategy: ClientStrategy, received: Vectors, before: Mapping[str, int]) -> None:
+    """Reject changes of the broadcast in place, which the next client would receive.
+
+    Args:
+        strategy: the client strategy.
+        received: the broadcast after clients have trained.
+        before: its :func:`versions` before that.
+
+    Raises:
+        InputError: naming the class and the vectors.
+    """
+    if changed := [name for name, version in versions(received).items() if version != before[name]]:
+        raise InputError(
+            f"{owner(strategy)}: a method has changed {', '.join(map(repr, changed))} of the broadcast in place, "
+            "which all clients share; allowed: new tensors, such as a clone"
+        )
+
+
+def _is_vector(value: object, length: int) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape[-1:] == (length,)

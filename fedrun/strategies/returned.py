@@ -1,0 +1,46 @@
+"""What a method of a user's class has returned: the error if it is something else than allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from fedrun.system.errors import InputError
+
+
+def mistake(part: object, method: str, returned: object, allowed: str) -> InputError:
+    """The error for a method of an object, with the type or shape of what it has returned, or a text in its place."""
+    if isinstance(returned, torch.Tensor):
+        returned = f"{str(returned.dtype).removeprefix('torch.')} {list(returned.shape)}"
+    elif not isinstance(returned, str):
+        returned = type(returned).__name__
+    return InputError(f"{owner(part)}.{method}: returned {returned}; allowed: {allowed}")
+
+
+def owner(part: object) -> str:
+    """The dotted path of an object's class."""
+    return f"{type(part).__module__}.{type(part).__qualname__}"
+
+
+def listed(what: str, names: Iterable[str]) -> str:
+    """Names in a message, such as ``the slots momentum, steps``."""
+    return f"the {what} {', '.join(sorted(names)) or 'none'}"
+
+
+def is_tensor(value: object, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
+    """Whether a value is a tensor of this shape and type."""
+    return isinstance(value, torch.Tensor) and value.shape == shape and value.dtype == dtype
+
+
+def check_counts(part: object, method: str, counts: object, clients: int, least: int) -> None:
+    """Reject anything but a whole number for each client, int64 ``[C]``, at least ``least``.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not is_tensor(counts, (clients,), torch.int64):
+        raise mistake(part, method, counts, f"a number for every client, int64 [{clients}]")
+    assert isinstance(counts, torch.Tensor)
+    if len(wrong := counts[counts < least]):
+        raise mistake(part, method, f"the number {int(wrong[0])}", f"at least {least}")

@@ -1,0 +1,80 @@
+"""Checks of what the methods of a server strategy return, so that a mistake is one line that names the method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+import torch
+
+from fedrun.strategies.returned import is_tensor, listed, mistake
+from fedrun.strategies.server import ServerState, ServerStrategy
+from fedrun.strategies.vectors import MODEL, Vectors
+
+
+def check_weights(strategy: ServerStrategy, weights: object, clients: int) -> None:
+    """Reject weights that are not one finite number per client, ``[C]``, at least 0.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not isinstance(weights, torch.Tensor) or weights.shape != (clients,):
+        raise mistake(strategy, "weights", weights, f"the weight of every client, [{clients}]")
+    if len(wrong := weights[~((weights >= 0) & weights.isfinite())]):
+        raise mistake(strategy, "weights", f"the weight {float(wrong[0]):g}", "finite numbers, at least 0")
+
+
+def check_start(strategy: ServerStrategy, state: object, parameters: int) -> None:
+    """Reject a first server state of another type or length, and one that lacks what the server has to broadcast.
+
+    Raises:
+        InputError: naming the method.
+    """
+    _check_state(strategy, "init", state, parameters)
+    assert isinstance(state, ServerState)
+    broadcast: Vectors = strategy.broadcast(state)
+    names = strategy.sends | {MODEL}
+    if not isinstance(broadcast, Mapping) or not broadcast.keys() >= names:
+        returned = listed("vectors", broadcast) if isinstance(broadcast, Mapping) else broadcast
+        raise mistake(strategy, "broadcast", returned, listed("vectors", names))
+
+
+def check_aggregated(
+    strategy: ServerStrategy, aggregated: object, parameters: int, slots: Set[str], others: Set[str]
+) -> None:
+    """Reject anything but a server state and metrics. A checkpoint with other slots than the first state's could not be
+    resumed.
+
+    Args:
+        strategy: the server strategy.
+        aggregated: what its ``aggregate`` has returned.
+        parameters: P, the length of a model.
+        slots: the names of the strategy's slots in the state that it has received.
+        others: the names of slots that are not the strategy's; it may return them or not.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not (isinstance(aggregated, tuple) and len(aggregated) == 2 and isinstance(aggregated[1], Mapping)):
+        raise mistake(strategy, "aggregate", aggregated, "a ServerState and a dictionary of metrics")
+    state, metrics = aggregated
+    _check_state(strategy, "aggregate", state, parameters)
+    if (returned := state.slots.keys() - others) != slots:
+        raise mistake(strategy, "aggregate", listed("slots", returned), f"{listed('slots', slots)}, as in init")
+    for name, value in metrics.items():
+        if not isinstance(value, int | float):
+            raise mistake(strategy, "aggregate", value, f"a number as metric {name!r}")
+
+
+def _check_state(strategy: ServerStrategy, method: str, state: object, parameters: int) -> None:
+    allowed = f"a ServerState whose model is float32 [{parameters}]"
+    if not isinstance(state, ServerState):
+        raise mistake(strategy, method, state, allowed)
+    model: object = state.model
+    if not is_tensor(model, (parameters,), torch.float32):
+        raise mistake(strategy, method, model, allowed)
+    slots: object = state.slots
+    if not isinstance(slots, Mapping):
+        raise mistake(strategy, method, slots, "a ServerState whose slots are a dictionary of tensors")
+    for name, slot in slots.items():
+        if not isinstance(slot, torch.Tensor):
+            raise mistake(strategy, method, f"a {type(slot).__name__} as slot {name!r}", "tensors as slots")
