@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from fedrun.data.datasets.base import Dataset
+from fedrun.data.datasets.base import Dataset, Users
 from fedrun.data.datasets.in_memory import require_labels
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.tasks.trial import check_task
@@ -65,15 +65,42 @@ def _check_loaded(key: str, dataset: Dataset) -> None:
     if not isinstance(dataset, Dataset):
         raise InputError(f"{key}: loads a {type(dataset).__name__}; allowed: a Dataset")
     spec, inputs, targets = dataset.spec, dataset.inputs, dataset.targets
+    for kind, stored in (("samples", inputs), ("targets", targets)):
+        if not isinstance(stored, torch.Tensor):
+            raise InputError(f"{key}: {kind} are a {type(stored).__name__}; allowed: a tensor")
     if inputs.shape != (len(targets), *spec.input_shape):
         raise InputError(
             f"{key}: samples {list(inputs.shape)} with targets {list(targets.shape)}; allowed: as many, and samples "
             f"{['n', *spec.input_shape]} as specified".replace("'", "")
         )
     if spec.task.has_classes and len(targets):
+        if targets.dtype != torch.int64:
+            raise InputError(f"{key}: targets are {str(targets.dtype).removeprefix('torch.')}; allowed: int64")
         require_labels(targets.numpy(), range(spec.classes), key)
+        names = dataset.class_names
+        if len(names) != spec.classes or not all(isinstance(name, str) for name in names):
+            raise InputError(f"{key}: class_names={names}; allowed: {spec.classes} texts")
+    if dataset.users is not None:
+        _check_users(key, dataset.users, len(targets))
     if not type(spec.task).__module__.startswith("fedrun."):  # a user's
         check_task(spec.task, targets[:2], spec.output_shape, spec.classes)
+
+
+def _check_users(key: str, users: Users, samples: int) -> None:
+    """Reject users that do not have all samples, one user after the other, or whose names are no texts."""
+    names, offsets = users.names, users.offsets
+    right = isinstance(offsets, torch.Tensor) and offsets.dtype == torch.int64 and offsets.shape == (len(names) + 1,)
+    if not right or offsets[0] != 0 or offsets[-1] != samples or bool((offsets.diff() < 0).any()):
+        raise InputError(
+            f"{key}: the offsets of {len(names)} users are {offsets}; allowed: a tensor, int64 [{len(names) + 1}], "
+            f"ascending from 0 to {samples}"
+        )
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise InputError(f"{key}: a user is named {wrong[0]!r}; allowed: texts")
+    if not 0 <= users.training <= len(names):
+        raise InputError(
+            f"{key}: {users.training} of {len(names)} users are training users; allowed: 0 to {len(names)}"
+        )
 
 
 def _check_partitioned(key: str, partitioned: Federation) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -237,6 +238,14 @@ def loaded(shape: tuple[int, ...], labels: list[int]) -> Dataset:
     return in_memory(SPEC, Scaled(divisor=1.0), ("a", "b", "c"), split, split)
 
 
+def changed(**changes: Any) -> Dataset:
+    return replace(loaded((2, 2), [0, 1]), **changes)
+
+
+def users(names: Iterable[Any], offsets: list[int], training: int = 1) -> Dataset:
+    return changed(users=Users(tuple(names), torch.tensor(offsets), training))
+
+
 LOADED: dict[str, tuple[Callable[[], object], str]] = {
     "nothing": (lambda: None, "^dataset=Mine: loads a NoneType; allowed: a Dataset$"),
     "shape": (
@@ -245,6 +254,14 @@ LOADED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "number": (lambda: loaded((2, 2), [0, 1, 2]), r"samples \[4, 2\] with targets \[6\]; allowed: as many"),
     "labels": (lambda: loaded((2, 2), [0, 3]), "^dataset=Mine: label 1 is 3; labels are 0 to 2$"),
+    "array": (lambda: changed(inputs=np.zeros((4, 2), np.float32)), "samples are a ndarray; allowed: a tensor$"),
+    "type": (lambda: changed(targets=torch.zeros(4, dtype=torch.int32)), "targets are int32; allowed: int64$"),
+    "classes": (lambda: changed(class_names=("a", "b")), r"class_names=\('a', 'b'\); allowed: 3 texts$"),
+    "numbers": (lambda: changed(class_names=(0, 1, 2)), r"class_names=\(0, 1, 2\); allowed: 3 texts$"),
+    "few users": (lambda: users("ab", [0, 1, 2, 4]), r"the offsets of 2 users are .*; allowed: a tensor, int64 \[3\]"),
+    "offsets": (lambda: users("abc", [0, 2, 1, 4]), r"3 users are tensor.*; allowed: .*, ascending from 0 to 4$"),
+    "user": (lambda: users((1, 2), [0, 2, 4]), "a user is named 1; allowed: texts$"),
+    "training users": (lambda: users("ab", [0, 2, 4], training=3), "3 of 2 users are training users; allowed: 0 to 2"),
 }
 
 

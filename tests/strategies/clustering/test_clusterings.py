@@ -105,6 +105,7 @@ def test_one_step_moves_the_bias_by_the_labels(make_experiment, formula, expecte
         spec=replace(dataset.spec, classes=2),
         inputs=torch.zeros_like(dataset.inputs),
         targets=torch.tensor([0, 0, 0, 1] + [0] * 30),
+        class_names=("a", "b"),
     )
     experiment = make_experiment(network=logistic, sizes=[4], dataset=dataset, clients_per_round=1)
     simulation = Simulation(experiment)
