@@ -48,6 +48,7 @@ from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import LAST_MEAN, ServerState
 from fedrun.strategies.server_contract import check_start
+from fedrun.system.errors import InputError
 
 log = logging.getLogger(__name__)
 
@@ -236,14 +237,21 @@ class Simulation:
         """What the choice of a round's participants may depend on."""
         active = self._active(state)
         phase = active.phase
+
+        def thresholds() -> torch.Tensor:
+            if not self.experiment.appeal.known:
+                rule = self.experiment.chosen("participation")
+                raise InputError(f"{rule} needs every client's threshold; choose appeal=warmup")
+            return self.thresholds[SEEN].train.clone()
+
         return Candidates(
             seed=phase.seed,
             round=round,
             rounds=phase.end,
             size=size,
-            samples=phase.federation.train.sizes,
+            samples=phase.federation.train.sizes.clone(),  # a user's rule could change them in place
             losses=lambda clients: active.evaluator.training_losses(state, clients),
-            thresholds=lambda: self.thresholds[SEEN].train,
+            thresholds=thresholds,
         )
 
     def advance(self, state: State, progress: RoundProgress = lambda done, cohort: None) -> tuple[State, Metrics]:

@@ -110,3 +110,26 @@ def test_a_rule_that_returns_the_same_metrics_in_every_round(none, make_experime
         state, metrics = simulation.advance(state)
         assert "train/loss" in metrics
     assert none == {}
+
+
+def test_a_rule_that_changes_numbers_of_samples_changes_its_copy(make_experiment):
+    @config_class
+    class Own(Participation):
+        def participants(self, candidates):
+            candidates.samples.zero_()
+            return Participation.participants(self, candidates)
+
+    simulation, plain = Simulation(make_experiment(participation=Own())), Simulation(make_experiment())
+    after, expected = (each.advance(each.initial())[0].server.model for each in (simulation, plain))
+    assert torch.equal(after, expected)
+
+
+def test_a_rule_that_asks_for_thresholds_which_clients_do_not_have(make_experiment):
+    @config_class
+    class Own(Participation):
+        def participants(self, candidates):
+            return candidates.thresholds().topk(candidates.size).indices, {}
+
+    simulation = Simulation(make_experiment(participation=Own()))
+    with pytest.raises(InputError, match=r"Own needs every client's threshold; choose appeal=warmup$"):
+        simulation.advance(simulation.initial())
