@@ -26,9 +26,10 @@ from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
 from fedrun.models.inference import ensemble, evaluate, per_client, total_weights
 from fedrun.strategies.client import is_personal, state_names, trains_global_model
-from fedrun.strategies.client_contract import check_received, check_vector, versions
+from fedrun.strategies.client_contract import check_received, check_vector
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.phase import Phase
+from fedrun.strategies.returned import versions
 from fedrun.strategies.server import LAST_MEAN, ServerState
 from fedrun.strategies.sgd import SGD, HeadSGD
 from fedrun.strategies.vectors import MODEL

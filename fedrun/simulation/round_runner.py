@@ -15,11 +15,11 @@ from fedrun.execution.distributed_cohort import DistributedCohort
 from fedrun.execution.executor import Executor
 from fedrun.experiment.aggregation.asynchronous import Asynchronous
 from fedrun.experiment.state import State
-from fedrun.strategies.client_contract import check_received, versions
+from fedrun.strategies.client_contract import check_received
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.clustering.base import Assignment, ClusteringRound
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.returned import check_counts
+from fedrun.strategies.returned import check_counts, versions
 from fedrun.strategies.server import CohortUpdate, ServerState
 from fedrun.strategies.vectors import CENTRES, MODEL, Vectors
 

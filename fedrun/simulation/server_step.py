@@ -10,8 +10,9 @@ from fedrun.execution.context import ExecutionContext
 from fedrun.experiment.state import State
 from fedrun.simulation.round_runner import RoundResult
 from fedrun.strategies.phase import Phase
+from fedrun.strategies.returned import versions
 from fedrun.strategies.server import LAST_MEAN, CohortUpdate, Round, ServerState
-from fedrun.strategies.server_contract import check_aggregated
+from fedrun.strategies.server_contract import check_aggregated, check_unchanged
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import address, seed_device
 from fedrun.training.batches import steps_of
@@ -70,7 +71,10 @@ def aggregate(
         if LAST_MEAN in server.slots:
             kept[LAST_MEAN] = combined.mean[MODEL].clone()
         own = server.slots.keys() - kept.keys()  # before aggregate, which could add to the dictionary
+        received = {**server.slots, MODEL: server.model}
+        before = versions(received)
         aggregated = phase.server.aggregate(server, combined, round)
+        check_unchanged(phase.server, received, before)
         check_aggregated(phase.server, aggregated, layout.size, own, kept.keys())
         after, metrics = aggregated
         if phase.local.repair_nonfinite:

@@ -8,7 +8,7 @@ import torch
 
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, LinearCorrection
-from fedrun.strategies.returned import is_tensor, listed, mistake, owner
+from fedrun.strategies.returned import changed, is_tensor, listed, mistake, owner
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 
@@ -189,25 +189,20 @@ def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[s
         raise mistake(strategy, "finish", uploads[MODEL], f"{MODEL!r} in float32")
 
 
-def versions(received: Vectors) -> dict[str, int]:
-    """How often each vector of a broadcast has been changed in place, for :func:`check_received`."""
-    return {name: vector._version for name, vector in received.items()}
-
-
 def check_received(strategy: ClientStrategy, received: Vectors, before: Mapping[str, int]) -> None:
     """Reject changes of the broadcast in place, which the next client would receive.
 
     Args:
         strategy: the client strategy.
         received: the broadcast after clients have trained.
-        before: its :func:`versions` before that.
+        before: its :func:`fedrun.strategies.returned.versions` before that.
 
     Raises:
         InputError: naming the class and the vectors.
     """
-    if changed := [name for name, version in versions(received).items() if version != before[name]]:
+    if names := changed(received, before):
         raise InputError(
-            f"{owner(strategy)}: a method has changed {', '.join(map(repr, changed))} of the broadcast in place, "
+            f"{owner(strategy)}: a method has changed {', '.join(map(repr, names))} of the broadcast in place, "
             "which all clients share; allowed: new tensors, such as a clone"
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -31,6 +31,16 @@ def listed(what: str, names: Iterable[str]) -> str:
 def is_tensor(value: object, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
     """Whether a value is a tensor of this shape and type."""
     return isinstance(value, torch.Tensor) and value.shape == shape and value.dtype == dtype
+
+
+def versions(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    """How often each of some tensors has been changed in place, for :func:`changed`."""
+    return {name: tensor._version for name, tensor in tensors.items()}
+
+
+def changed(tensors: Mapping[str, torch.Tensor], before: Mapping[str, int]) -> list[str]:
+    """The names of the tensors that were changed in place since their :func:`versions` were ``before``."""
+    return [name for name, version in versions(tensors).items() if version != before[name]]
 
 
 def check_counts(part: object, method: str, counts: object, clients: int, least: int) -> None:

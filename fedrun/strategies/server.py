@@ -300,7 +300,10 @@ class ServerStrategy(ABC):
 
     @abstractmethod
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
-        """The next state, with the slots of :meth:`init`, and metrics of the step to be logged under ``server/``."""
+        """The next state, with the slots of :meth:`init`, and metrics of the step to be logged under ``server/``.
+
+        The tensors of ``state`` stay as they are.
+        """
 
 
 class UniformServer(ServerStrategy):

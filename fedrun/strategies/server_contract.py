@@ -6,9 +6,10 @@ from collections.abc import Mapping, Set
 
 import torch
 
-from fedrun.strategies.returned import is_tensor, listed, mistake
+from fedrun.strategies.returned import changed, is_tensor, listed, mistake, owner
 from fedrun.strategies.server import ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
+from fedrun.system.errors import InputError
 
 
 def check_weights(strategy: ServerStrategy, weights: object, clients: int) -> None:
@@ -63,6 +64,24 @@ def check_aggregated(
     for name, value in metrics.items():
         if not isinstance(value, int | float):
             raise mistake(strategy, "aggregate", value, f"a number as metric {name!r}")
+
+
+def check_unchanged(strategy: ServerStrategy, received: Vectors, before: Mapping[str, int]) -> None:
+    """Reject a step that has changed its state in place, from which clients of asynchronous rounds still train.
+
+    Args:
+        strategy: the server strategy.
+        received: the tensors of the state that its ``aggregate`` has received.
+        before: their :func:`fedrun.strategies.returned.versions` before that.
+
+    Raises:
+        InputError: naming the method and the tensors.
+    """
+    if names := changed(received, before):
+        raise InputError(
+            f"{owner(strategy)}.aggregate: has changed {', '.join(map(repr, names))} of the state in place; allowed: "
+            "new tensors, such as a clone"
+        )
 
 
 def _check_state(strategy: ServerStrategy, method: str, state: object, parameters: int) -> None:

@@ -319,6 +319,18 @@ def test_a_client_that_changes_its_state_in_place(experiment: Experiment, execut
         assert [float(second.client_states.held[client]["rounds"]) for client in range(4)] == [2.0] * 4
 
 
+def test_a_server_that_changes_its_state_in_place(experiment: Experiment) -> None:
+    """Asynchronous clients still train from it."""
+
+    def aggregate(s: FedAvg, state: ServerState, update: Any, round: object) -> object:
+        state.model.lerp_(mean_of(update), 0.5)
+        return state, {}
+
+    simulation = with_part(experiment, "server", "aggregate", aggregate)
+    with pytest.raises(InputError, match=r"^mine.Mine.aggregate: has changed 'model' of the state in place; allowed: "):
+        simulation.advance(simulation.initial())
+
+
 OWN_MODELS: dict[str, tuple[Callable[[Vectors], object], str]] = {
     "in place": (lambda received: received[MODEL].mul_(0.5), "Mine: a method has changed 'model' of the broadcast in"),
     "short": (lambda received: received[MODEL][:9], "Mine.own_model: returned float32 [9]; allowed: "),
