@@ -136,17 +136,13 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
     shown = [position for position in range(len(table)) if scale == "full" or position in configs]
     run = [position for position in shown if is_run(measured.get(position))]
     blocks = list(dict.fromkeys(coordinates(table[position], reading.blocks) for position in run))
-    printed = [
-        layout(
-            ", ".join([reading.title, *(f"{key} {value}" for key, value in zip(reading.blocks, block, strict=True))]),
-            {position: table[position] for position in shown if coordinates(table[position], reading.blocks) == block},
-            reading.columns,
-            reading.blocks,
-            measured,
-            whole=scale == "full",
-        )
-        for block in blocks
-    ]
+    printed = []
+    for block in blocks:
+        cells = {one: table[one] for one in shown if coordinates(table[one], reading.blocks) == block}
+        named = dict(zip(reading.blocks, block, strict=True))
+        named |= shared(list(cells.values()), [table[one] for one in shown])
+        title = ", ".join([reading.title, *(f"{key} {value}" for key, value in named.items())])
+        printed.append(layout(title, cells, reading.columns, reading.blocks, measured, whole=scale == "full"))
     printed[0] = replace(printed[0], above=above)
     printed[-1] = replace(printed[-1], notes=notes)
     return PaperTable(reading, scale, table, measured, shorter, tuple(printed))
@@ -206,6 +202,18 @@ def difference(cell: Cell, ours: Measurement | None) -> str:
 def coordinates(cell: Cell, keys: Iterable[str]) -> tuple[str, ...]:
     """A cell's values of some coordinates."""
     return tuple(cell.coordinates.get(key, "") for key in keys)
+
+
+def shared(cells: Sequence[Cell], table: Sequence[Cell]) -> dict[str, str]:
+    """The coordinates that all cells of a block share, and cells of other blocks of the table do not: the block's rows
+    and columns do not show them.
+    """
+    return {
+        key: value
+        for key, value in cells[0].coordinates.items()
+        if all(cell.coordinates.get(key) == value for cell in cells)
+        and any(cell.coordinates.get(key, value) != value for cell in table)
+    }
 
 
 def layout(

@@ -106,6 +106,16 @@ def test_a_speed_up_needs_the_rounds_to_a_single_target(own: Path, folders: Fold
     assert reading.reference(single[-1], SpeedUp(reference={"lr": "0.1"}), single) == (0, 1)
 
 
+def test_what_one_block_does_not_show_is_in_its_title(own: Path, folders: Folders) -> None:
+    """The paper has losses with the rate 0.1 only."""
+    (own / CSV).write_text(NUMBERS + "mine,T1,,lr=0.1,fedavg,loss,0.3,,\nmine,T1,,lr=0.1,strong,loss,0.3,,\n")
+    for lr in (0.1, 0.2):
+        write(folders, lr=lr)
+    accuracies, losses = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
+    assert (accuracies.title, losses.title) == ("Mine, table 1, metric accuracy", "Mine, table 1, metric loss, lr 0.1")
+    assert losses.header == ("strategy", "paper", "ours", "difference")
+
+
 def test_a_row_without_a_run_has_the_papers_numbers(own: Path, folders: Folders) -> None:
     """0.7 and 0.72 are 71.0 ± 1.0 percent; the paper has 70.0."""
     write(folders)
