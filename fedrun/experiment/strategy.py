@@ -13,12 +13,14 @@ from fedrun.config.options import options
 from fedrun.models.adapters import adapters_of
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, is_personal
+from fedrun.strategies.client_contract import check_client_attributes
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.lora import ResidualServer
 from fedrun.strategies.post_training import PostTraining
 from fedrun.strategies.server import ServerStrategy
+from fedrun.strategies.server_contract import check_server_attributes
 from fedrun.strategies.vectors import CENTRES, MODEL
 from fedrun.system.errors import InputError
 
@@ -55,6 +57,8 @@ class Strategy:
 
     def check(self) -> None:
         """Reject a client and a server strategy that are incompatible."""
+        check_client_attributes(self.client)
+        check_server_attributes(self.server)
         offers = frozenset({CENTRES}) if self.clusters().mixes else frozenset()
 
         def fit(one: ClientStrategy, other: ServerStrategy) -> bool:

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 import torch
 
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy, LinearCorrection
-from fedrun.strategies.returned import changed, is_tensor, listed, mistake, owner
+from fedrun.strategies.client import ClientStrategy, LinearCorrection, Measurement
+from fedrun.strategies.returned import changed, check_names, is_tensor, listed, mistake, owner
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
+
+
+def check_client_attributes(strategy: ClientStrategy) -> None:
+    """Reject attributes of another type than :class:`ClientStrategy` documents.
+
+    Raises:
+        InputError: naming the attribute.
+    """
+    check_names(strategy, "needs")
+    check_names(strategy, "sends")
+    check_names(strategy, "wants", get_args(Measurement))
+    if not _is_tuple(models := strategy.reference_models, str):
+        raise InputError(f"{owner(strategy)}.reference_models={models!r}: allowed: a tuple of names, such as ('old',)")
+    if not _is_tuple(passes := strategy.passes, int) or not passes:
+        raise InputError(f"{owner(strategy)}.passes={passes!r}: allowed: a tuple of numbers, such as (1, 1)")
 
 
 def check_losses(strategy: ClientStrategy, losses: object, batch: int) -> None:
@@ -85,7 +101,7 @@ def check_masks(strategy: ClientStrategy, layout: Layout, epochs: range) -> None
 
 
 def check_constants(strategy: ClientStrategy, constants: object) -> None:
-    """Reject anything but tensors by name.
+    """Reject anything but tensors by name, with those of the reference models.
 
     Raises:
         InputError: naming the method.
@@ -93,6 +109,9 @@ def check_constants(strategy: ClientStrategy, constants: object) -> None:
     allowed = "a dictionary of tensors"
     if not isinstance(constants, Mapping):
         raise mistake(strategy, "constants", constants, allowed)
+    if not constants.keys() >= set(strategy.reference_models):
+        needed = f"{allowed}, with {', '.join(strategy.reference_models)} of reference_models"
+        raise mistake(strategy, "constants", listed("constants", constants), needed)
     for name, vector in constants.items():
         if not isinstance(vector, torch.Tensor):
             raise mistake(strategy, "constants", f"a {type(vector).__name__} as {name!r}", allowed)
@@ -205,6 +224,10 @@ def check_received(strategy: ClientStrategy, received: Vectors, before: Mapping[
             f"{owner(strategy)}: a method has changed {', '.join(map(repr, names))} of the broadcast in place, "
             "which all clients share; allowed: new tensors, such as a clone"
         )
+
+
+def _is_tuple(value: object, kind: type) -> bool:
+    return isinstance(value, tuple) and all(isinstance(entry, kind) for entry in value)
 
 
 def _is_vector(value: object, length: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 import torch
 
@@ -41,6 +41,19 @@ def versions(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
 def changed(tensors: Mapping[str, torch.Tensor], before: Mapping[str, int]) -> list[str]:
     """The names of the tensors that were changed in place since their :func:`versions` were ``before``."""
     return [name for name, version in versions(tensors).items() if version != before[name]]
+
+
+def check_names(part: object, attribute: str, known: tuple[str, ...] | None = None) -> None:
+    """Reject an attribute that is not a set of names, of these if they are given: a text would be read as its letters.
+
+    Raises:
+        InputError: naming the attribute.
+    """
+    value: object = getattr(part, attribute)
+    named = isinstance(value, Set) and all(isinstance(name, str) and name in (known or {name}) for name in value)
+    if not named:
+        allowed = "names, such as frozenset({'model'})" if known is None else f"some of {', '.join(known)}"
+        raise InputError(f"{owner(part)}.{attribute}={value!r}: allowed: a set of {allowed}")
 
 
 def check_counts(part: object, method: str, counts: object, clients: int, least: int) -> None:

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from typing import get_args
 
 import torch
 
-from fedrun.strategies.returned import changed, is_tensor, listed, mistake, owner
-from fedrun.strategies.server import ServerState, ServerStrategy
+from fedrun.strategies.returned import changed, check_names, is_tensor, listed, mistake, owner
+from fedrun.strategies.server import Requirement, Rows, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
+
+
+def check_server_attributes(strategy: ServerStrategy) -> None:
+    """Reject attributes of another type than :class:`ServerStrategy` documents.
+
+    Raises:
+        InputError: naming the attribute.
+    """
+    for attribute in ("needs", "sends", "maintains"):
+        check_names(strategy, attribute)
+    check_names(strategy, "wants", get_args(Requirement))
+    if strategy.rows not in (allowed := get_args(Rows)):
+        raise InputError(f"{owner(strategy)}.rows={strategy.rows!r}: allowed: {', '.join(allowed)}")
 
 
 def check_weights(strategy: ServerStrategy, weights: object, clients: int) -> None:

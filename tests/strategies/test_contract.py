@@ -364,3 +364,38 @@ def test_masks(experiment: Experiment, name: str) -> None:
     method, mask = MASKS[name]
     with pytest.raises(InputError, match=rf"^mine.Mine.{method}: returned .*; allowed: a mask, bool \[{P}\], or None$"):
         with_part(experiment, "client", method, lambda s, layout, epoch=0: mask(layout))
+
+
+def test_a_reference_model_that_is_no_constant(experiment: Experiment) -> None:
+    simulation = with_client(experiment, reference_models=("old",))
+    with pytest.raises(
+        InputError, match=r"^mine.Mine.constants: returned the constants none; allowed: .*, with old of r"
+    ):
+        simulation.advance(simulation.initial())
+
+
+DECLARED: dict[str, tuple[str, str, object, str]] = {
+    "text": ("client", "needs", "model", "'model': allowed: a set of names"),
+    "list": ("client", "sends", ["model"], r"\['model'\]: allowed: a set of names"),
+    "unknown": (
+        "client",
+        "wants",
+        frozenset({"initial_los"}),
+        ".*initial_los.*: allowed: a set of some of label_",
+    ),
+    "no pass": ("client", "passes", (), r"\(\): allowed: a tuple of numbers, such as "),
+    "number": ("client", "passes", 2, r"2: allowed: a tuple of numbers, such as \(1, 1\)"),
+    "name": ("client", "reference_models", "old", "'old': allowed: a tuple of names"),
+    "sent": ("server", "sends", "model", "'model': allowed: a set of names"),
+    "head": ("server", "wants", "head", "'head': allowed: a set of some of label_counts, head, squared_norms"),
+    "rows": ("server", "rows", "parameter", "'parameter': allowed: none, head, parameters, all"),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_declared_attributes(experiment: Experiment, name: str) -> None:
+    side, attribute, value, message = DECLARED[name]
+    base, settings = (FedAvg, {"weighting": "samples"}) if side == "server" else (SGD, {})
+    part = config_class(type("Mine", (base,), {attribute: value, "__module__": "mine"}))(**settings)
+    with pytest.raises(InputError, match=rf"^mine.Mine.{attribute}={message}"):
+        replace(experiment.strategy, **{side: part}).check()
