@@ -114,6 +114,7 @@ def read(path: Path) -> list[Cell]:
         wrong = next((f" ({name!r} is not one of them)" for name in header if name not in COLUMNS), "")
         raise InputError(f"{path}, line 1: columns {', '.join(header)}{wrong}; allowed: {', '.join(COLUMNS)}")
     cells: dict[tuple[object, ...], Cell] = {}
+    units: dict[tuple[str, str], str] = {}
     for line, row in enumerate(rows, start=2):
         if not row:
             continue
@@ -124,6 +125,10 @@ def read(path: Path) -> list[Cell]:
         place = (cell.table, *sorted(cell.coordinates.items()))
         if place in cells:
             raise InputError(f"{path}, line {line}: the same cell is in an earlier line")
+        if (unit := units.setdefault((cell.table, cell.metric), cell.unit)) != cell.unit:
+            raise InputError(
+                f"{path}, line {line}: unit {cell.unit!r}; expected {unit!r}, as earlier of {cell.metric} in the table"
+            )
         cells[place] = cell
     return list(cells.values())
 

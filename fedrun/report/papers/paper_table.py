@@ -130,6 +130,10 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
     )
     unfinished = sum(not run.complete for run in sweep_runs)
     notes = (
+        *(
+            f"No run has {' or '.join(keys)}, from which {metric} is read."
+            for metric, keys in unread(reading, table, matched).items()
+        ),
         *omissions(scale, table, reading, measured, matched, unfinished),
         *(note for note in reading.notes.values() if note),
     )
@@ -154,18 +158,31 @@ def check_metrics(reading: TableReading, table: Sequence[Cell], matched: Matched
     Raises:
         InputError: they do not.
     """
-    runs = {id(run): run for cell_runs in matched.runs.values() for run in cell_runs}.values()
-    how = {cell.metric: reading.reading(cell) for cell in table}
-    read = {metric: one.keys for metric, one in how.items() if isinstance(one, ValueAt)}
-    if (
-        not runs
-        or len(read) < len(how)
-        or any(run.recorded(key) for run in runs for keys in read.values() for key in keys)
-    ):
+    missing = unread(reading, table, matched)
+    run = {position: runs for position, runs in matched.runs.items() if runs}
+    if not run or len(missing) < len({table[position].metric for position in run}):
         return
-    metric, (key, *_) = next(iter(read.items()))
-    allowed = ", ".join(metrics(runs))
+    metric, (key, *_) = next(iter(missing.items()))
+    allowed = ", ".join(metrics({id(one): one for runs in run.values() for one in runs}.values()))
     raise reading.error(f"metrics.{metric}", f"{key}: no run has this metric; allowed: {allowed}")
+
+
+def unread(reading: TableReading, table: Sequence[Cell], matched: Matched) -> dict[str, tuple[str, ...]]:
+    """The metrics of cells with runs that none of these runs records, such as a misspelt one; each with the keys from
+    which it is read.
+    """
+    runs: dict[str, list[Run]] = {}
+    keys: dict[str, tuple[str, ...]] = {}
+    for position, cell_runs in matched.runs.items():
+        metric, how = table[position].metric, reading.reading(table[position])
+        if cell_runs and isinstance(how, ValueAt):
+            runs.setdefault(metric, []).extend(cell_runs)
+            keys[metric] = how.keys
+    return {
+        metric: names
+        for metric, names in keys.items()
+        if not any(run.recorded(name) for run in runs[metric] for name in names)
+    }
 
 
 def no_runs_error(name: str, scale: Scale | None, runs: Sequence[Run]) -> NoRunsError:

@@ -116,6 +116,14 @@ def test_what_one_block_does_not_show_is_in_its_title(own: Path, folders: Folder
     assert losses.header == ("strategy", "paper", "ours", "difference")
 
 
+def test_a_misspelt_metric_beside_another_is_noted(own: Path, folders: Folders) -> None:
+    (own / TABLE).write_text(EXPERIMENT.replace("loss: {metric: test/loss", "loss: {metric: test/lost"))
+    (own / CSV).write_text(NUMBERS + "mine,T1,,lr=0.1,fedavg,loss,0.3,,\n")
+    write(folders)
+    *_, losses = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
+    assert losses.notes[0] == "No run has test/lost, from which loss is read."
+
+
 def test_a_row_without_a_run_has_the_papers_numbers(own: Path, folders: Folders) -> None:
     """0.7 and 0.72 are 71.0 ± 1.0 percent; the paper has 70.0."""
     write(folders)
@@ -301,6 +309,11 @@ def write_elsewhere(own: Path, folders: Folders) -> None:
             "lines: [strategy]",
             "lines: [method]",
             "{figure}.lines: method is no coordinate of the table's cells; allowed: ",
+        ),
+        (
+            "where: {metric: [accuracy]}",
+            "where: {metric: [acc]}",
+            "{figure}.where.metric: acc is no value of the table's cells; allowed: accuracy",
         ),
         ("metrics: [test/accuracy]", "metrics: [test/acc]", "figure mine/figure1: test/acc: no run has this metric; "),
         ("against: rounds", "against: hours", "{figure}.against: Input should be 'rounds', "),

@@ -86,6 +86,7 @@ HEADER = "paper,table,dataset,setting,strategy,metric,value,std,unit\n"
         (HEADER + "p,T1,d,C=1;E,s,m,1,,%\n", "line 2: setting 'E'; expected key=value;key=value"),
         (HEADER + "p,T1,d,,s,m,>5,1,%\n", "line 2: value '>5' ± '1'; expected two numbers"),
         (HEADER + "p,T1,d,,s,m,5,-1,%\n", "line 2: value '5' ± '-1'; expected two numbers, the second at least 0"),
+        (HEADER + "p,T1,d,,s,m,1,,%\np,T1,d,,t,m,2,,\n", "line 3: unit ''; expected '%', as earlier of m in the table"),
         (HEADER + "p,T1,d,,s,m,1,,%\np,T1,d,,s,m,2,,%\n", "line 3: the same cell is in an earlier line"),
     ],
 )
