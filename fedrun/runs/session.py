@@ -153,7 +153,7 @@ class Session:
                 with writing(self.folder / METRICS):
                     row = metrics.append(row)
             rows.append(row)
-            self.observers.notify(lambda observer: observer.on_row(row))
+            self.observers.notify(lambda observer: observer.on_row(dict(row)))  # its own, which it may change
 
         saved_at = time.monotonic()
         try:
@@ -272,7 +272,7 @@ class Session:
             first_rounds=self.experiment.first_rounds,
             targets=self.targets,
             config=self.record.config,
-            history=tuple(rows),
+            history=tuple(map(dict, rows)),
             resumed_after=last.state.round if rows else None,
             choices=self.record.choices,
             overrides=self.record.overrides,

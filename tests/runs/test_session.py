@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow.parquet
@@ -839,6 +839,25 @@ def test_an_observer_that_fails_is_dropped(ran: Folder, caplog: pytest.LogCaptur
     assert [told for told, _ in failing.told if told != "close"][-1:] in ([last], ["on_end"])
     assert watching.told[-2:] == [("end", 2), ("close", None)]
     assert "the cat is on the cable" in (folder / "run.log").read_text()
+
+
+class Emptying(Observer):
+    """Takes entries out of what it is told, as trackers do with a row's number."""
+
+    def on_start(self, run: RunInfo) -> None:
+        for row in run.history:
+            cast("dict[str, Any]", row).clear()
+
+    def on_row(self, row: Row) -> None:
+        cast("dict[str, Any]", row).clear()
+
+
+def test_an_observer_may_change_its_rows(ran: Folder) -> None:
+    """The summary and other observers are told what the file has."""
+    watching = Counting()
+    folder = ran("rounds=2", watched_by=(Emptying(), watching))
+    assert summary(folder)["final"]["test/accuracy"] == rows(folder)[-1]["test/accuracy"]
+    assert ("row", 2) in watching.told
 
 
 def test_observers_are_closed_when_a_run_stops(ran: Folder, tmp_path: Path) -> None:
