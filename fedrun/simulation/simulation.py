@@ -90,6 +90,10 @@ class Simulation:
         federation: Federation | None = None,
         ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
+        if not isinstance(experiment, Experiment):
+            raise InputError(
+                f"fedrun.Simulation: {type(experiment).__name__}; allowed: what fedrun.build_experiment returns"
+            )
         self.experiment = experiment
         self.ranks = ranks
         self.device = experiment.hardware.prepare(parallel_jobs, ranks)

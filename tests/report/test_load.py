@@ -192,6 +192,10 @@ def test_arguments_of_another_type() -> None:
     overrides: Any = ["rounds=1"]
     with pytest.raises(fedrun.InputError, match=r"^fedrun.run: Composed; allowed: what fedrun.build_experiment "):
         fedrun.run(composed)
+    with pytest.raises(
+        fedrun.InputError, match=r"^fedrun.Simulation: Composed; allowed: what fedrun.build_experiment "
+    ):
+        fedrun.Simulation(composed)
     with pytest.raises(fedrun.InputError, match=r"^fedrun.build_experiment: list; allowed: what fedrun.compose "):
         fedrun.build_experiment(overrides)
     with pytest.raises(fedrun.InputError, match=r"^dataset: a list; allowed: a fedrun.InMemory, or another dataset op"):
