@@ -852,12 +852,16 @@ class Emptying(Observer):
         cast("dict[str, Any]", row).clear()
 
 
-def test_an_observer_may_change_its_rows(ran: Folder) -> None:
-    """The summary and other observers are told what the file has."""
+def test_an_observer_may_change_its_rows(ran: Folder, tmp_path: Path) -> None:
+    """The summary and other observers are told what the file has, also of the rounds before an interruption."""
+    chosen = ("rounds=4", "targets=[0.01]")
+    interrupted(ran, tmp_path, *chosen)
     watching = Counting()
-    folder = ran("rounds=2", watched_by=(Emptying(), watching))
+    folder = ran(*chosen, watched_by=(Emptying(), watching))
     assert summary(folder)["final"]["test/accuracy"] == rows(folder)[-1]["test/accuracy"]
-    assert ("row", 2) in watching.told
+    assert summary(folder)["rounds_to"] == {"0.01": 1}
+    assert rows(folder)[1]["test/accuracy"] >= 0.01
+    assert ("row", 4) in watching.told
 
 
 def test_observers_are_closed_when_a_run_stops(ran: Folder, tmp_path: Path) -> None:
