@@ -28,8 +28,8 @@ from fedrun.models.inference import ensemble, evaluate, per_client, total_weight
 from fedrun.strategies.client import is_personal, state_names, trains_global_model
 from fedrun.strategies.client_contract import check_received, check_vector
 from fedrun.strategies.client_state import LAST
+from fedrun.strategies.contract import versions
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.returned import versions
 from fedrun.strategies.server import LAST_MEAN, ServerState
 from fedrun.strategies.sgd import SGD, HeadSGD
 from fedrun.strategies.vectors import MODEL

@@ -11,7 +11,7 @@ from fedrun.models.precision import computing
 from fedrun.models.trial import mixes_samples
 
 MIXED = 8
-"""The number of samples of which it is tried whether a model mixes them."""
+"""The number of samples in the batch on which a model is tried for mixing them."""
 
 
 def unbatched(context: ExecutionContext) -> str | None:

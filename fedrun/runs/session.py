@@ -81,8 +81,7 @@ class Session:
                     if rows:  # for the log file; the display shows it
                         log.debug("resumed   after round %d of %d", last.state.round, self.experiment.rounds)
                     self.describe()
-            started = last
-            self.observers.notify(lambda observer: observer.on_start(self.info(started, rows)))  # rows of its own
+            self.observers.notify(lambda observer: observer.on_start(self.info(last, rows)))  # with rows of its own
             last = self.rounds(last, rows)
             summary = self.finish(last, rows)
             self.observers.notify(lambda observer: observer.on_end(summary))

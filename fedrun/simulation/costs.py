@@ -10,8 +10,8 @@ from fedrun.execution.executor import Executor
 from fedrun.experiment.clock.base import Devices
 from fedrun.experiment.state import Totals
 from fedrun.simulation.round_runner import RoundResult
+from fedrun.strategies.contract import check_counts
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.returned import check_counts
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.uploads.transform import FLOAT

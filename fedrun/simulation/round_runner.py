@@ -18,8 +18,8 @@ from fedrun.experiment.state import State
 from fedrun.strategies.client_contract import check_received
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.clustering.base import Assignment, ClusteringRound
+from fedrun.strategies.contract import check_counts, versions
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.returned import check_counts, versions
 from fedrun.strategies.server import CohortUpdate, ServerState
 from fedrun.strategies.vectors import CENTRES, MODEL, Vectors
 

@@ -9,8 +9,8 @@ import torch
 from fedrun.execution.context import ExecutionContext
 from fedrun.experiment.state import State
 from fedrun.simulation.round_runner import RoundResult
+from fedrun.strategies.contract import versions
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.returned import versions
 from fedrun.strategies.server import LAST_MEAN, CohortUpdate, Round, ServerState
 from fedrun.strategies.server_contract import check_aggregated, check_unchanged
 from fedrun.strategies.vectors import MODEL

@@ -9,7 +9,7 @@ import torch
 
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, LinearCorrection, Measurement
-from fedrun.strategies.returned import changed, check_names, is_tensor, listed, mistake, owner
+from fedrun.strategies.contract import changed, check_names, is_tensor, listed, mistake, owner
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 
@@ -214,7 +214,7 @@ def check_received(strategy: ClientStrategy, received: Vectors, before: Mapping[
     Args:
         strategy: the client strategy.
         received: the broadcast after clients have trained.
-        before: its :func:`fedrun.strategies.returned.versions` before that.
+        before: its :func:`fedrun.strategies.contract.versions` before that.
 
     Raises:
         InputError: naming the class and the vectors.

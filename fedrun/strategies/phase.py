@@ -16,8 +16,8 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.initial_weights import InitialWeights
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.clustering.base import Clustering
+from fedrun.strategies.contract import check_counts
 from fedrun.strategies.local_training import LocalTraining
-from fedrun.strategies.returned import check_counts
 from fedrun.strategies.server import ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError

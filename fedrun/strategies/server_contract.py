@@ -7,7 +7,7 @@ from typing import get_args
 
 import torch
 
-from fedrun.strategies.returned import changed, check_names, is_tensor, listed, mistake, owner
+from fedrun.strategies.contract import changed, check_names, is_tensor, listed, mistake, owner
 from fedrun.strategies.server import Requirement, Rows, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
@@ -86,7 +86,7 @@ def check_unchanged(strategy: ServerStrategy, received: Vectors, before: Mapping
     Args:
         strategy: the server strategy.
         received: the tensors of the state that its ``aggregate`` has received.
-        before: their :func:`fedrun.strategies.returned.versions` before that.
+        before: their :func:`fedrun.strategies.contract.versions` before that.
 
     Raises:
         InputError: naming the method and the tensors.

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune, spectral_norm
 
 from fedrun.data.datasets.base import Spec
-from fedrun.models.trial import check_network
+from fedrun.models.trial import check_network, mixes_samples
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
@@ -49,6 +49,11 @@ class Centred(nn.Module):
         return x - x.mean(0)
 
 
+class Standardised(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x - x.mean(0)) / x.std(0)  # NaN for copies of one sample
+
+
 class Random(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.dropout(x)
@@ -75,7 +80,9 @@ def test_nothing_changes(name: str) -> None:
     assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
 
 
-@pytest.mark.parametrize("layer", [nn.Softmax(0), Centred(), nn.BatchNorm1d(6, track_running_stats=False)])
+@pytest.mark.parametrize(
+    "layer", [nn.Softmax(0), Centred(), Standardised(), nn.BatchNorm1d(6, track_running_stats=False)]
+)
 def test_a_network_that_mixes_the_samples_of_a_batch(layer: nn.Module, caplog: pytest.LogCaptureFixture) -> None:
     check_network(classifier(nn.ReLU()), SPEC, "model=mine")
     assert not caplog.records

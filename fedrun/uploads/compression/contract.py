@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from fedrun.strategies.returned import is_tensor, mistake, owner
+from fedrun.strategies.contract import is_tensor, mistake, owner
 from fedrun.system.errors import InputError
 
 

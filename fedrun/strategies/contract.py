@@ -1,4 +1,4 @@
-"""What a method of a user's class has returned: the error if it is something else than allowed."""
+"""What the checks of users' classes share: the error for a wrong value, and checks of single values."""
 
 from __future__ import annotations
 
@@ -50,8 +50,11 @@ def check_names(part: object, attribute: str, known: tuple[str, ...] | None = No
         InputError: naming the attribute.
     """
     value: object = getattr(part, attribute)
-    named = isinstance(value, Set) and all(isinstance(name, str) and name in (known or {name}) for name in value)
-    if not named:
+    if not (
+        isinstance(value, Set)
+        and all(isinstance(name, str) for name in value)
+        and (known is None or value <= set(known))
+    ):
         allowed = "names, such as frozenset({'model'})" if known is None else f"some of {', '.join(known)}"
         raise InputError(f"{owner(part)}.{attribute}={value!r}: allowed: a set of {allowed}")
 
