@@ -80,9 +80,14 @@ def test_nothing_changes(name: str) -> None:
     assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    "layer", [nn.Softmax(0), Centred(), Standardised(), nn.BatchNorm1d(6, track_running_stats=False)]
-)
+MIXING = [nn.Softmax(0), Centred(), Standardised(), nn.BatchNorm1d(6, track_running_stats=False)]
+
+
+def test_a_single_sample_mixes_with_no_other() -> None:
+    assert not mixes_samples(classifier(Centred()), torch.rand(1, 2, 3))
+
+
+@pytest.mark.parametrize("layer", MIXING)
 def test_a_network_that_mixes_the_samples_of_a_batch(layer: nn.Module, caplog: pytest.LogCaptureFixture) -> None:
     check_network(classifier(nn.ReLU()), SPEC, "model=mine")
     assert not caplog.records
