@@ -116,6 +116,11 @@ def locate(target: Any, path: str) -> type:
         raise InputError(
             f"{path}._target_={target}: not a config class; allowed: the dotted path of a class with @config_class"
         )
+    if missing := sorted(getattr(located, "__abstractmethods__", ())):
+        raise InputError(
+            f"{path}._target_={target}: does not define {', '.join(missing)}; allowed: a class that defines "
+            "every abstract method of its base class"
+        )
     return located
 
 

@@ -20,6 +20,7 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import address
 from fedrun.training.batches import processed
 from fedrun.training.train import full_gradient
+from fedrun.uploads.attacks.contract import check_reported
 
 
 class BatchGradient:
@@ -86,7 +87,9 @@ def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
     if context.attack is not None and job.sends_models:
         for position, client in enumerate(job.cohort.tolist()):
             if client in context.attackers:
-                losses[position] = context.attack.reported(losses[position])
+                reported = context.attack.reported(losses[position])
+                check_reported(context.attack, reported)
+                losses[position] = reported
     return losses[:, None].to(context.network.vector.device)
 
 

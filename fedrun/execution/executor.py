@@ -16,9 +16,11 @@ from fedrun.strategies.client import state_names
 from fedrun.strategies.client_contract import check_constants, check_finished, check_vector
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER, PRIVATE, ClientStates
+from fedrun.strategies.contract import versions
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
 from fedrun.training.batches import processed, steps_of
+from fedrun.uploads.attacks.contract import check_tampered
 
 
 class Executor(ABC):
@@ -192,8 +194,12 @@ class Executor(ABC):
             return model
         trainable = context.network.layout.trainable
         draw = generator(context.seed, "attack", job.round, client)
+        arguments = {"model": model[:trainable], "broadcast": job.received[MODEL][:trainable]}
+        before = versions(arguments)
+        tampered = context.attack.tampered(*arguments.values(), draw)
+        check_tampered(context.attack, tampered, arguments, before)
         changed = model.clone()
-        changed[:trainable] = context.attack.tampered(model[:trainable], job.received[MODEL][:trainable], draw)
+        changed[:trainable] = tampered
         if context.private is not None:
             changed[context.private] = model[context.private]  # they are not sent
         return changed

@@ -14,6 +14,7 @@ from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.tasks.trial import check_task
 from fedrun.experiment.experiment import Experiment
 from fedrun.system.errors import InputError
+from fedrun.uploads.attacks.contract import check_poisoned
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,9 @@ def prepare_federation(experiment: Experiment) -> Federation:
     attackers = experiment.attack.attackers(len(federation.train), experiment.seed)
     federation = replace(federation, attackers=frozenset(attackers.tolist()))
     if federation.attackers:
-        federation = experiment.attack.poisoned(federation, experiment.seed)
+        poisoned = experiment.attack.poisoned(federation, experiment.seed)
+        check_poisoned(experiment.attack, poisoned, federation)
+        federation = poisoned
     return federation.pooled() if population.pooled else federation
 
 

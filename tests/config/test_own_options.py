@@ -271,6 +271,12 @@ MISTAKES = {
         "from pydantic.dataclasses import dataclass\n@dataclass\nclass X:\n    pass\n",
         r"^strategy\.client=.*: allowed: strategy/client=OPTION, .*; X does not extend ClientStrategy$",
     ),
+    "abstract": (
+        "from fedrun.config.config_class import config_class\n"
+        "from fedrun.uploads.attacks.colluding import Colluding\n"
+        "@config_class\nclass X(Colluding):\n    pass\n",
+        r"^strategy\.client\._target_=own_mistakes_abstract\.abstract\.X: does not define forged; allowed: a class ",
+    ),
 }
 """What a module of one's own may hold in the place of a config class X, and what is said then."""
 

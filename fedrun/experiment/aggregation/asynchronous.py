@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Annotated, Literal
 
 import torch
@@ -15,7 +15,7 @@ from fedrun.experiment.aggregation.in_training import next_arrivals
 
 
 @config_class
-class Asynchronous(Aggregation):
+class Asynchronous(Aggregation, ABC):
     """The base of the asynchronous rules: M clients train at any time, and the server makes a step for every K uploads.
 
     The staleness τ of an upload is the number of server steps since its client started.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import replace
 
 import torch
@@ -12,10 +12,11 @@ from fedrun.models.flat_network import Layout
 from fedrun.strategies.server import CohortUpdate, Rows, row_entries
 from fedrun.strategies.vectors import MODEL
 from fedrun.uploads.attacks.base import Attack
+from fedrun.uploads.attacks.contract import check_vector
 
 
 @config_class
-class Colluding(Attack):
+class Colluding(Attack, ABC):
     """The attackers know every honest upload, the strongest assumption in the literature. Only models are forged.
 
     A round without an honest client is left as it is.
@@ -57,7 +58,9 @@ class Colluding(Attack):
         if attacks.any() and not attacks.all():
             device = models.device
             x = model[:trainable]
-            forged = x + self.forged(models[~attacks.to(device), :trainable] - x, int(attacks.sum()))
+            displacement = self.forged(models[~attacks.to(device), :trainable] - x, int(attacks.sum()))
+            check_vector(self, "forged", displacement, trainable)
+            forged = x + displacement
             shares, mean, norms = update.shares, update.mean[MODEL].clone(), update.squared_norms
             if norms is not None:
                 norms = norms.masked_fill(attacks, float((forged - x).double().square().sum()))

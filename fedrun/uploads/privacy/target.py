@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -74,7 +74,7 @@ class DifferentialPrivacy(Privacy):
 
 
 @dataclass(frozen=True)
-class Noise(Mechanism):
+class Noise(Mechanism, ABC):
     """The base of mechanisms with noise.
 
     Attributes:
