@@ -194,9 +194,10 @@ class Executor(ABC):
             return model
         trainable = context.network.layout.trainable
         draw = generator(context.seed, "attack", job.round, client)
-        arguments = {"model": model[:trainable], "broadcast": job.received[MODEL][:trainable]}
+        trained, broadcast = model[:trainable], job.received[MODEL][:trainable]
+        arguments = {"model": trained, "broadcast": broadcast}
         before = versions(arguments)
-        tampered = context.attack.tampered(*arguments.values(), draw)
+        tampered = context.attack.tampered(trained, broadcast, draw)
         check_tampered(context.attack, tampered, arguments, before)
         changed = model.clone()
         changed[:trainable] = tampered

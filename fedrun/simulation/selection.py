@@ -77,19 +77,45 @@ def select_cohort(
     return cohort, metrics
 
 
+def checked_clients(participation: Participation, numbers: object, clients: int) -> torch.Tensor:
+    """Client numbers for which a rule asks the losses.
+
+    Args:
+        participation: the rule.
+        numbers: what it asks for.
+        clients: N.
+
+    Raises:
+        InputError: they are not the numbers of different clients.
+    """
+    if wrong := _mistaken_clients(numbers, clients):
+        raise InputError(
+            f"{chosen('participation', participation)}: asks for the losses of {wrong}; allowed: the numbers of "
+            f"different clients, int64 [c], each from 0 to {clients - 1}"
+        )
+    return cast("torch.Tensor", numbers)
+
+
+def _mistaken_clients(numbers: object, clients: int) -> str:
+    """What is wrong with client numbers; empty if nothing is."""
+    if not isinstance(numbers, torch.Tensor):
+        return f"a {type(numbers).__name__}"
+    if numbers.ndim != 1 or numbers.dtype != torch.int64:
+        return f"{numbers.dtype} {list(numbers.shape)}".removeprefix("torch.")
+    if len(outside := numbers[(numbers < 0) | (numbers >= clients)]):
+        return f"client {int(outside[0])}"
+    if twice := [client for client, times in Counter(numbers.tolist()).items() if times > 1]:
+        return f"client {twice[0]} twice"
+    return ""
+
+
 def _mistake(returned: object, clients: int) -> str:
     """What is wrong with the result of a rule; empty if nothing is."""
     if not (isinstance(returned, tuple) and len(returned) == 2):
         return f"a {type(returned).__name__}"
     cohort, metrics = returned
-    if not isinstance(cohort, torch.Tensor):
-        return f"a {type(cohort).__name__}"
-    if cohort.ndim != 1 or cohort.dtype != torch.int64:
-        return f"{cohort.dtype} {list(cohort.shape)}".removeprefix("torch.")
-    if len(outside := cohort[(cohort < 0) | (cohort >= clients)]):
-        return f"client {int(outside[0])}"
-    if twice := [client for client, times in Counter(cohort.tolist()).items() if times > 1]:
-        return f"client {twice[0]} twice"
+    if wrong := _mistaken_clients(cohort, clients):
+        return wrong
     if not isinstance(metrics, Mapping):
         return f"a {type(metrics).__name__} of metrics"
     for name, value in metrics.items():

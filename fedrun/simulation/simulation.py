@@ -41,7 +41,7 @@ from fedrun.simulation.finite_uploads import require_finite
 from fedrun.simulation.first_phase import first_phase
 from fedrun.simulation.round_runner import RoundRunner
 from fedrun.simulation.round_work import RoundWork
-from fedrun.simulation.selection import Participations, select_cohort
+from fedrun.simulation.selection import Participations, checked_clients, select_cohort
 from fedrun.simulation.server_step import aggregate, empty_round, without_displacement
 from fedrun.simulation.upload_pipeline import upload_pipeline
 from fedrun.strategies.client_state import ClientStates
@@ -248,13 +248,17 @@ class Simulation:
                 raise InputError(f"{rule} needs every client's threshold; choose appeal=warmup")
             return self.thresholds[SEEN].train.clone()
 
+        def losses(clients: torch.Tensor) -> torch.Tensor:
+            known = checked_clients(self.experiment.selection, clients, len(phase.federation.train))
+            return active.evaluator.training_losses(state, known)
+
         return Candidates(
             seed=phase.seed,
             round=round,
             rounds=phase.end,
             size=size,
             samples=phase.federation.train.sizes.clone(),  # a user's rule could change them in place
-            losses=lambda clients: active.evaluator.training_losses(state, clients),
+            losses=losses,
             thresholds=thresholds,
         )
 

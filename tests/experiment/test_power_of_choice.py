@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedrun.experiment.participation.base import Candidates, Participation, sele
 from fedrun.experiment.participation.power_of_choice import PowerOfChoice
 from fedrun.experiment.strategy import ClusteredStrategy, Strategy
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import ClientStrategy
 from fedrun.system.errors import InputError
 
 from ..helpers.quadratic_clients import FEDAVG, SGD
@@ -163,6 +165,36 @@ def test_what_a_users_rule_may_return(
         f"participation=Returns: returned {returned}; allowed: the numbers of different clients, int64 [C], each from "
         "0 to 5, and a dictionary of numbers named clients/..."
     )
+
+
+@dataclass(frozen=True)
+class AsksFor(Participation):
+    """Asks for the losses of what it is given, and then selects as usual."""
+
+    clients: object
+
+    def participants(self, candidates: Candidates) -> tuple[torch.Tensor, dict[str, float]]:
+        losses = candidates.losses(cast("torch.Tensor", self.clients))
+        return super().participants(candidates)[0], {"clients/asked": float(len(losses))}
+
+
+@pytest.mark.parametrize("client", [SGD, option("strategy/client", "ditto")], ids=["sgd", "ditto"])
+def test_whose_losses_a_users_rule_may_ask_for(
+    make_experiment: Callable[..., Experiment], client: ClientStrategy
+) -> None:
+    strategy = Strategy(client=client, server=FEDAVG)
+
+    def asked(clients: object) -> float:
+        experiment = make_experiment(
+            network=mlp, clients_per_round=2, participation=AsksFor(clients), strategy=strategy
+        )
+        simulation = Simulation(experiment)
+        return simulation.advance(simulation.initial())[1]["clients/asked"]
+
+    for clients, wrong in (([0, 1], "a list"), (torch.tensor([6]), "client 6"), (torch.tensor(2), r"int64 \[\]")):
+        with pytest.raises(InputError, match=rf"^participation=AsksFor: asks for the losses of {wrong}; allowed: "):
+            asked(clients)
+    assert asked(torch.tensor([5, 2])) == 2 and asked(torch.arange(0)) == 0
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedrun.config.config_class import config_class
+from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
@@ -68,6 +69,13 @@ class Removes(Attack):
         return federation.train
 
 
+def one_round(experiment: Experiment) -> tuple[torch.Tensor, torch.Tensor]:
+    """The global model before and after a round."""
+    simulation = Simulation(experiment)
+    state = simulation.initial()
+    return state.server.model, simulation.advance(state)[0].server.model
+
+
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])
 @pytest.mark.parametrize(
     ("attack", "message"),
@@ -86,8 +94,7 @@ def test_a_mistake_is_one_line(make_experiment, attack: type[Attack], message: s
         network=mlp, attack=attack(share=0.34, seed=None), hardware={"executor": executor}, **part
     )
     with pytest.raises(InputError, match=rf"^tests\.uploads\.test_attack_contract\.{message}"):
-        simulation = Simulation(experiment)
-        simulation.advance(simulation.initial())
+        one_round(experiment)
 
 
 def test_the_arguments_may_be_returned(make_experiment) -> None:
@@ -99,7 +106,5 @@ def test_the_arguments_may_be_returned(make_experiment) -> None:
             return broadcast
 
     experiment = make_experiment(network=mlp, attack=FreeRider(share=1.0, seed=None))
-    simulation = Simulation(experiment)
-    initial = simulation.initial()
-    after, _ = simulation.advance(initial)
-    torch.testing.assert_close(after.server.model, initial.server.model)
+    initial, after = one_round(experiment)
+    torch.testing.assert_close(after, initial)
