@@ -8,8 +8,12 @@ from typing import ClassVar
 
 import torch
 
+from fedrun.config.option_name import chosen
 from fedrun.data.datasets.base import Spec
 from fedrun.system.errors import InputError
+
+RETURNED = "returned_by_a_model"
+"""The attribute of parameters by which :func:`new_network` recognises them."""
 
 
 class ModelConfig(ABC):
@@ -38,6 +42,37 @@ class ModelConfig(ABC):
             A ``Sequential`` of two children, as made by :func:`encoder_and_head`. It maps encoded samples
             ``[batch, *spec.input_shape]`` to logits ``[batch, spec.classes]``.
         """
+
+
+def new_network(model: ModelConfig, spec: Spec) -> torch.nn.Sequential:
+    """The network that a model builds.
+
+    Raises:
+        InputError: a user's model returns weights that it has returned before.
+    """
+    network = model.build(spec)
+    require_new(network, chosen("model", model))
+    for parameter in network.parameters():
+        setattr(parameter, RETURNED, True)
+    return network
+
+
+def require_new(network: torch.nn.Module, key: str) -> None:
+    """Reject a network with trained weights of an earlier one. A run trains its networks in place, so that two networks
+    of a cache would be the same, and the initial model the one trained last.
+
+    Args:
+        network: what a user's model has returned.
+        key: the model as the command line chooses it.
+
+    Raises:
+        InputError: naming the first of the weights.
+    """
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad and hasattr(parameter, RETURNED):
+            raise InputError(
+                f"{key}: returns the weights {name} of an earlier call, as from a cache; allowed: new weights each time"
+            )
 
 
 def encoder_and_head(encoder: torch.nn.Module, head: torch.nn.Linear | torch.nn.Identity) -> torch.nn.Sequential:

@@ -11,6 +11,7 @@ from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.data.datasets.base import Spec
 from fedrun.models.adapted import AdaptedModel, Norm, replace_batch_norm
+from fedrun.models.base import require_new
 from fedrun.system.dotted_path import called, function_at
 from fedrun.system.errors import InputError
 
@@ -45,6 +46,7 @@ class CustomModel(AdaptedModel):
                 f"model.target={self.target}: returns a {type(network).__name__}; allowed: a torch.nn.Module that is "
                 "not scripted"
             )
+        require_new(network, f"model.target={self.target}")
         if self.norm == "group":
             replace_batch_norm(network)
         return self.adapt(network, spec)

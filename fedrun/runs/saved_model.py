@@ -10,7 +10,7 @@ import torch
 from fedrun.data.datasets.base import Spec
 from fedrun.experiment.state import State
 from fedrun.models.adapters import merged
-from fedrun.models.base import ModelConfig, encoder_and_head
+from fedrun.models.base import ModelConfig, encoder_and_head, new_network
 from fedrun.models.parallel_encoders import ParallelEncoders
 from fedrun.models.saved_tensors import PARALLEL, models_in, saved_tensors, tensors_of
 from fedrun.simulation.simulation import Simulation
@@ -100,8 +100,8 @@ def _network(model: ModelConfig, spec: Spec, tensors: Mapping[str, torch.Tensor]
     with torch.random.fork_rng(devices=[]):
         numbers = {match[1] for name in tensors if (match := PARALLEL.match(name))}
         if not numbers:
-            return model.build(spec)
-        encoders = [model.build(spec).get_submodule("encoder") for _ in numbers]
+            return new_network(model, spec)
+        encoders = [new_network(model, spec).get_submodule("encoder") for _ in numbers]
     classes, embedding = tensors["head.weight"].shape
     head = torch.nn.Linear(embedding, classes, bias="head.bias" in tensors)
     return encoder_and_head(ParallelEncoders(encoders), head)

@@ -11,7 +11,7 @@ import torch
 from fedrun.data.datasets.base import Spec
 from fedrun.data.federation import Federation
 from fedrun.data.samples import Samples
-from fedrun.models.base import ModelConfig
+from fedrun.models.base import ModelConfig, new_network
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.initial_weights import InitialWeights
 from fedrun.strategies.client import ClientStrategy
@@ -124,7 +124,7 @@ def build_network(
     purpose = ("model", variant) if variant else ("model",)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(address(seed, *purpose))
-        network = model.build(spec)
+        network = new_network(model, spec)
         initial.load(network, seed)
         server.prepare(network)
         return FlatNetwork(network, device)

@@ -4,9 +4,12 @@ import pytest
 import torch
 
 from fedrun.config.build import option
+from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
+from fedrun.models.base import new_network
 from fedrun.models.flat_network import layout_of
 from fedrun.models.head_place import joined
+from fedrun.models.logistic import Logistic
 from fedrun.system.errors import InputError
 
 SPEC = Spec((2, 3), 4)
@@ -19,7 +22,7 @@ def custom(target, **changes):
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     (tmp_path / "users_networks.py").write_text(
-        "import torch\n"
+        "import copy, functools, torch\n"
         "def build(spec):\n"
         "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6, 5), torch.nn.Linear(5, spec.classes))\n"
         "def nothing(spec):\n"
@@ -61,6 +64,9 @@ def module(tmp_path, monkeypatch):
         "    return build(spec).double()\n"
         "def doubled(spec):\n"
         "    return Doubled()\n"
+        "cached, prototype = functools.cache(build), functools.cache(build)\n"
+        "def copied(spec):\n"
+        "    return copy.deepcopy(prototype(spec))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "broken.py").write_text("1 / 0\n")
@@ -78,6 +84,30 @@ def test_a_users_function_builds_the_network():
     assert torch.equal(network(batch), whole(batch))
     assert network.get_submodule("encoder")(batch).shape == (7, 5)
     assert network.get_submodule("head").weight.shape == (4, 5)
+
+
+@pytest.mark.usefixtures("module")
+def test_two_networks_do_not_share_weights():
+    """Otherwise training one would change the other, and the initial model with it."""
+    new_network(custom("users_networks.cached"), SPEC)
+    message = r"^model.target=users_networks.cached: returns the weights 1.weight of an earlier call, as from a cache; "
+    with pytest.raises(InputError, match=message):
+        new_network(custom("users_networks.cached"), SPEC)
+    first, second = (new_network(custom("users_networks.copied"), SPEC) for _ in range(2))
+    assert first.get_submodule("head").weight.data_ptr() != second.get_submodule("head").weight.data_ptr()
+
+
+def test_networks_of_a_users_option_do_not_share_weights():
+    network = Logistic(zero_init=False).build(SPEC)
+
+    @config_class
+    class Cached(Logistic):
+        def build(self, spec):
+            return network
+
+    new_network(Cached(zero_init=False), SPEC)
+    with pytest.raises(InputError, match=r"^model=Cached: returns the weights head.weight of an earlier call"):
+        new_network(Cached(zero_init=False), SPEC)
 
 
 @pytest.mark.usefixtures("module")
