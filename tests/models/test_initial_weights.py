@@ -199,6 +199,35 @@ def test_what_the_clients_of_the_other_run_kept_is_no_beginning(finished, make_e
         run(make_experiment(model=MLP, initial=weights_of(solo), **output))
 
 
+@pytest.mark.parametrize(
+    ("earlier", "later", "warned"),
+    [
+        ({}, {}, False),
+        ({"population": 0.0}, {}, True),
+        ({"seed": 1}, {}, True),
+        ({"seed": 1, "pinned": 5}, {"pinned": 5}, False),
+        ({"seed": 1}, {"population": 0.0}, False),
+    ],
+)
+def test_held_out_samples_that_the_other_run_may_have_trained_on(
+    finished, make_experiment, tmp_path, caplog, earlier, later, warned
+):
+    default = make_experiment().population
+
+    def settings(population: float = 0.5, seed: int = 0, pinned: int | None = None) -> dict[str, object]:
+        return {
+            "seed": seed,
+            "partition": option("partition", "iid", clients=6, seed=pinned),
+            "population": replace(default, test_share=population, seed=pinned),
+        }
+
+    folder = finished(**settings(**earlier))
+    initial = weights_of(folder / f"seed={earlier.get('seed', 0)}")
+    caplog.clear()
+    run(make_experiment(model=MLP, initial=initial, output_dir=str(tmp_path), rounds=1, **QUIET, **settings(**later)))
+    assert ("divided the same data otherwise" in caplog.text) is warned
+
+
 def test_a_damaged_file_is_rejected(finished):
     file = finished() / "seed=0" / MODEL_FILE
     content = bytearray(file.read_bytes())
