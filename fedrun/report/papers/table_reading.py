@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 
 from fedrun.config.config_class import config_class
@@ -45,7 +45,7 @@ class RoundsTo:
             linear between evaluated rounds, reaches it, rounded up (McMahan et al.).
     """
 
-    target: Annotated[float, Gt(0)]
+    target: Annotated[float, Gt(0), Le(1)]
     interpolated: bool
 
 

@@ -252,9 +252,10 @@ def test_what_a_table_does_not_say_is_refused():
 def test_a_damaged_description_is_refused_in_one_line():
     table = {**experiment_sweep("turbosvm/table2").sweeper.table, "experiment": "turbosvm/table2"}
     assert described(table, TableReading, "here") == load("turbosvm/table2")
-    with pytest.raises(InputError) as refusal:
-        described({**table, "metrics": {"rounds_to_0.70": {"target": -1, "interpolated": False}}}, TableReading, "here")
-    assert str(refusal.value) == "here.metrics.rounds_to_0.70.target: Input should be greater than 0"
+    for target, bound in ((-1, "greater than 0"), (70, "less than or equal to 1")):
+        metrics = {"rounds_to_0.70": {"target": target, "interpolated": False}}
+        with pytest.raises(InputError, match=rf"^here\.metrics\.rounds_to_0\.70\.target: Input should be {bound}$"):
+            described({**table, "metrics": metrics}, TableReading, "here")
     with pytest.raises(InputError, match=r"^here.metrics.f1: allowed: {target: .., interpolated: ..}, {metric: .., ro"):
         described({**table, "metrics": {"f1": {"metirc": "test/f1", "round": None}}}, TableReading, "here")
     with pytest.raises(InputError, match=r"^here.colums: unknown key; allowed: title, number, coordinates, metrics, "):
