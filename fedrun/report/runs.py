@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -216,8 +217,13 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
         if not (folders := matches(place)):
             problems.append(f"{place}: {'is a file, not a folder' if Path(place).is_file() else 'no such folder'}")
             continue
-        below = run_folders(folders) or runs_of_sweeps(folders)
-        if not below:
+        unreadable: list[OSError] = []
+        below = run_folders(folders, unreadable.append) or runs_of_sweeps(folders)
+        problems += [
+            f"{error.filename}: cannot be read ({error.strerror}); runs in and below it are left out"
+            for error in unreadable
+        ]
+        if not (below or unreadable):
             problems.append(f"{place}: holds no run (no {METRICS} and no {SUMMARY})")
         for folder in below:
             run_paths.setdefault(folder.resolve(), folder)
@@ -230,12 +236,23 @@ def matches(place: str) -> list[Path]:
     return [folder for folder in folders or [Path(place)] if folder.is_dir()]
 
 
-def run_folders(folders: Iterable[Path]) -> list[Path]:
-    """Every folder in and below these that holds a file of a run, in order, each once."""
-    folders_with_rows = {
-        path.parent for folder in folders for name in (METRICS, SUMMARY) for path in folder.rglob(name)
-    }  # a run killed before its first row has neither, and nothing to report
-    return sorted(folders_with_rows)
+def run_folders(folders: Iterable[Path], unreadable: Callable[[OSError], None]) -> list[Path]:
+    """Every folder in and below these that holds a file of a run, in order, each once.
+
+    A run killed before its first row has neither file, and nothing to report.
+
+    Args:
+        folders: the folders to search.
+        unreadable: called with the error of each folder whose content cannot be listed; ``rglob`` would skip it.
+    """
+    return sorted(
+        {
+            Path(path)
+            for folder in folders
+            for path, _, files in os.walk(folder, onerror=unreadable)
+            if not {METRICS, SUMMARY}.isdisjoint(files)
+        }
+    )
 
 
 def runs_of_sweeps(folders: Iterable[Path]) -> list[Path]:

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 from omegaconf import OmegaConf
@@ -28,6 +29,23 @@ def test_patterns_and_repeated_places_find_every_run_once(folders):
     assert [run.folder for run in find([f"{folders.top}/**/seed=1"]).runs] == [second]
     (link := folders.top / "link").symlink_to(folders.top / "runs")
     assert [run.folder for run in find([str(folders.top / "runs"), str(link)]).runs] == [first, second]
+
+
+def test_folders_that_cannot_be_listed_are_named(folders, monkeypatch):
+    """Their seeds would otherwise be missing without a word. The tests may run as root, who can list every folder."""
+    read, locked = (folders.write(seed, rows(0.1, 0.2, 0.3)) for seed in (0, 1))
+    scandir = os.scandir
+
+    def refusing(path):
+        if str(path) == str(locked):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    problem = f"{locked}: cannot be read (Permission denied); runs in and below it are left out"
+    found = find([str(folders.top)])
+    assert ([run.folder for run in found.runs], found.problems) == ([read], (problem,))
+    assert find([str(locked)]).problems == (problem,)
 
 
 def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
