@@ -339,6 +339,9 @@ def read_config(path: Path) -> dict[str, Any]:
         raise DamagedRunError(f"{path}: is not a run's configuration (needs {', '.join(expected)})")
     if wrong := [key for key in SECTIONS if not isinstance(config.get(key) or {}, dict)]:
         raise DamagedRunError(f"{path}: is not a run's configuration ({wrong[0]} has no keys)")
+    every = (config.get("evaluation") or {}).get("every")
+    if every is not None and (type(every) is not int or every < 1):
+        raise DamagedRunError(f"{path}: is not a run's configuration (evaluation.every is not a number of rounds)")
     targets = config.get("targets") or []
     if not isinstance(targets, list) or not all(type(target) in (int, float, str) for target in targets):
         raise DamagedRunError(f"{path}: is not a run's configuration (targets is not a list of numbers and strings)")

@@ -156,6 +156,12 @@ def test_content_that_fedrun_did_not_write_is_damage(folders, file, content, com
             "above 0, at most 1, or METRIC:VALUE, such as test/perplexity:40)",
         ),
         ({"evaluation": 3}, "is not a run's configuration (evaluation has no keys)"),
+        ({"evaluation": {"every": 1}}, ""),
+        (
+            {"evaluation": {"every": "often"}},
+            "is not a run's configuration (evaluation.every is not a number of rounds)",
+        ),
+        ({"evaluation": {"every": -1}}, "is not a run's configuration (evaluation.every is not a number of rounds)"),
     ],
 )
 def test_a_configuration_of_any_content_is_read_or_refused(folders, config, problem):
