@@ -179,7 +179,7 @@ def written(leaves: Leaves, key: str) -> str:
 def named(key: str, value: Any) -> Any:
     """A value, a class as the name of its option, if a single one has it: ``user_level`` for ``privacy._target_``."""
     owner, _, last = key.rpartition(".")
-    return option_of(owner.replace(".", "/"), value) if last == "_target_" and value is not None else value
+    return option_of(owner.replace(".", "/"), value) if last == "_target_" and isinstance(value, str) else value
 
 
 def unrecorded(one: Leaves, other: Leaves) -> set[str]:

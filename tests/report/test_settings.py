@@ -20,6 +20,13 @@ def test_runs_that_differ_in_what_changes_no_number_are_one_setting(folders):
     assert differing([setting]) == []
 
 
+def test_a_class_that_is_no_text_is_shown_as_it_is(folders):
+    """As in a damaged configuration of an unfinished run, which has no checksum."""
+    folders.write(0, rows(0.1))
+    folders.write(0, rows(0.1), changes={"partition._target_": 3})
+    assert [setting.name for setting in grouped(folders)[0]] == ["partition=3", "partition=iid"]
+
+
 def test_a_folder_of_which_a_later_version_recorded_a_key_more_is_one_setting(folders):
     """The hash leaves neutral values out, so runs of both versions lie below it."""
     older = folders.write(0, rows(0.1))
