@@ -97,6 +97,7 @@ class WandbObserver(Observer):
             sent = self._sent(self._run)
         except Exception as error:
             log.warning("W&B is off for this run: %s", _message(error))
+            self.close()  # it may have begun
             return
         self._round = round_of(run.history[-1]) if run.history else 0
         for row in run.history:  # sessions without this tracker have made some

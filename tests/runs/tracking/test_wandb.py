@@ -220,6 +220,24 @@ def test_a_dead_service_costs_one_warning_for_the_rows_and_one_for_the_end(run_i
     ]
 
 
+def test_nothing_is_recorded_after_a_failed_start(run_info, monkeypatch, tmp_path, caplog):
+    """The file with the last recorded round was cut, so W&B would lack the rounds before this session."""
+    import wandb
+
+    observer, broken = observing("offline"), Broken(tmp_path / "wandb" / "offline-run" / "files")
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "last-round-abc123").touch()
+    monkeypatch.setattr(wandb, "init", lambda **settings: broken)
+    observer.on_start(run_info(history=({"round": 1},)))
+    observer.on_row({"round": 2})
+    observer.on_end(SUMMARY)
+    observer.close()
+    assert broken.finished == 1
+    off, unfinished = warnings(caplog)
+    assert off.startswith("W&B is off for this run: ")
+    assert unfinished == "W&B did not finish: ConnectionResetError"
+
+
 def test_a_folder_that_cannot_be_used_does_not_stop_the_run(run_info, tmp_path, monkeypatch, caplog):
     elsewhere, blocked = tmp_path / "elsewhere", tmp_path / "a file"
     elsewhere.mkdir()
