@@ -70,4 +70,4 @@ class Observers:
 
 def _warn(observer: Observer, error: Exception) -> None:
     name = type(observer).__name__.removesuffix("Observer")
-    log.warning("%s failed and is not used any more in this run: %s", name, error)
+    log.warning("%s failed and is not used any more in this run: %s", name, str(error) or type(error).__name__)

@@ -33,6 +33,7 @@ from fedrun.report.runs import find
 from fedrun.runs import checkpoint
 from fedrun.runs.folder import locked
 from fedrun.runs.metrics_file import MetricsFile
+from fedrun.runs.observers import Observers
 from fedrun.runs.run import run
 from fedrun.runs.summary import best
 from fedrun.simulation.simulation import Simulation
@@ -850,6 +851,14 @@ class Emptying(Observer):
 
     def on_row(self, row: Row) -> None:
         cast("dict[str, Any]", row).clear()
+
+
+def test_an_error_without_a_message_is_named_by_its_type(caplog: pytest.LogCaptureFixture) -> None:
+    def reset(observer: Observer) -> None:
+        raise ConnectionResetError
+
+    Observers([Counting()]).notify(reset)
+    assert caplog.messages == ["Counting failed and is not used any more in this run: ConnectionResetError"]
 
 
 def test_an_observer_may_change_its_rows(ran: Folder, tmp_path: Path) -> None:
