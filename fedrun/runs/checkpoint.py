@@ -153,16 +153,14 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore, adv
                 f"{path}: belongs to config {written_for.config}, seed {written_for.seed}, not to this run "
                 f"(config {identity.config}, seed {identity.seed}); {advice}"
             )
-        if written_for.data != identity.data:
-            raise InputError(f"{path}: was made with other data (the dataset's content has changed since); {advice}")
-        if written_for.appeal != identity.appeal:
-            raise InputError(f"{path}: was made with other thresholds (appeal.path has changed since); {advice}")
-        if written_for.initial != identity.initial:
-            raise InputError(f"{path}: was made with other initial weights (initial.path has changed since); {advice}")
-        if written_for.frozen != identity.frozen:
-            raise InputError(
-                f"{path}: was made with other frozen parameters (the pretrained weights have changed since); {advice}"
-            )
+        for what, recorded, fingerprint in (
+            ("data (the dataset's content has", written_for.data, identity.data),
+            ("thresholds (appeal.path has", written_for.appeal, identity.appeal),
+            ("initial weights (initial.path has", written_for.initial, identity.initial),
+            ("frozen parameters (the pretrained weights have", written_for.frozen, identity.frozen),
+        ):
+            if recorded != fingerprint:
+                raise InputError(f"{path}: was made with other {what} changed since); {advice}")
         device = initial.server.model.device
         models = tuple(ServerState(saved["model"], saved["slots"]).to(device) for saved in content["models"])
         finished = tuple(tuple(model.to(device) for model in models) for models in content["finished"])
