@@ -105,7 +105,6 @@ class PlainLines(Observer):
         self._printed: int | None = None
         self._printed_at = 0.0
         self._completed = False
-        self._headed = False
 
     def on_start(self, run: RunInfo) -> None:
         self._progress = Progress(run, self._clock)
@@ -113,9 +112,8 @@ class PlainLines(Observer):
         for name, words in run.decisions.items():
             self._print(f"{name:<9} {words}")
         self._print(f"folder    {run.folder}")
-        if self._progress.run.resumed_after is not None:
-            self._print(f"resumed after round {self._progress.run.resumed_after} of {run.rounds}")
-        self._headed = False
+        if run.resumed_after is not None:
+            self._print(f"resumed after round {run.resumed_after} of {run.rounds}")
 
     def on_client(self, round: int, done: int, cohort: int) -> None:
         if self._progress is not None:
@@ -124,9 +122,8 @@ class PlainLines(Observer):
     def on_row(self, row: Row) -> None:
         if (progress := self._progress) is None:
             return
-        if not self._headed:
+        if self._printed is None:
             self._print(header(row))
-            self._headed = True
         reached = progress.take(row)
         quiet = self._clock() - self._printed_at
         if self._printed is None or reached or round_of(row) >= progress.run.rounds or quiet >= self._seconds:
