@@ -27,6 +27,9 @@ from fedrun.runs.display.progress import Progress
 WIDTH = 100
 """The largest width of the panel in columns: a bar across a whole wide screen is hard to read."""
 
+NARROW = 64
+"""A panel of fewer columns shows no speeds: counts and times would be cut."""
+
 
 def display(stream: TextIO) -> Observer:
     """The display that suits a stream: live in a terminal that can move its cursor and in a notebook with ipywidgets,
@@ -199,8 +202,8 @@ def time_left(progress: Progress) -> str:
 def panel(progress: Progress, width: int) -> Panel:
     """The live panel, ``width`` columns wide: bars, newest metrics, best score, targets."""
     run = progress.run
-    resumed = "" if progress.run.resumed_after is None else f"resumed after round {progress.run.resumed_after}"
-    parts: list[RenderableType] = [bars(progress), Text(), facts(progress)]
+    resumed = "" if run.resumed_after is None else f"resumed after round {run.resumed_after}"
+    parts: list[RenderableType] = [bars(progress, speeds=width >= NARROW), Text(), facts(progress)]
     if run.decisions:
         parts += [Text(), decisions_table(run)]
     return Panel(
@@ -215,21 +218,20 @@ def panel(progress: Progress, width: int) -> Panel:
     )
 
 
-def bars(progress: Progress) -> Table:
-    """Rounds made and, under it, clients done in the round in progress; speeds at the right."""
+def bars(progress: Progress, speeds: bool) -> Table:
+    """Rounds made and, under it, clients done in the round in progress; at the right speeds, if wanted, and times."""
     rounds, made = progress.run.rounds, progress.round
     left, speed, samples = time_left(progress), progress.rounds_per_second, progress.samples_per_second
     grid = Table.grid(padding=(0, 2), expand=True)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(ratio=1)
-    grid.add_column(justify="right", no_wrap=True)
-    grid.add_column(justify="right", no_wrap=True)
-    grid.add_column(justify="right", no_wrap=True)
+    for _ in range(3 if speeds else 2):
+        grid.add_column(justify="right", no_wrap=True)
     grid.add_row(
         "rounds",
         ProgressBar(total=max(rounds, 1), completed=made, style="dim", complete_style="cyan", finished_style="green"),
         f"{made}/{rounds}",
-        "" if speed is None else f"{wording.rate(speed)} rounds/s",
+        *(["" if speed is None else f"{wording.rate(speed)} rounds/s"] if speeds else []),
         left and f"{left} left",
     )
     _, done, cohort = progress.cohort or (made, 0, 0)
@@ -237,7 +239,7 @@ def bars(progress: Progress) -> Table:
         "clients",
         ProgressBar(total=max(cohort, 1), completed=done, style="dim", complete_style="cyan", finished_style="cyan"),
         f"{done}/{cohort}" if cohort else wording.ABSENT,
-        "" if samples is None else f"{wording.rate(samples)} samples/s",
+        *(["" if samples is None else f"{wording.rate(samples)} samples/s"] if speeds else []),
         f"{wording.duration(progress.elapsed)} so far",
     )
     return grid

@@ -118,9 +118,9 @@ def test_plain_lines_fit_80_columns_and_hold_no_control_codes(run_info, clock):
     assert "\x1b" not in stream.getvalue()
 
 
-def rendered(progress):
-    console = Console(width=80, file=io.StringIO())
-    console.print(panel(progress, 78))
+def rendered(progress, width=78):
+    console = Console(width=width + 2, file=io.StringIO())
+    console.print(panel(progress, width))
     return console.file.getvalue().splitlines()
 
 
@@ -147,6 +147,21 @@ def test_the_panel_at_80_columns(run_info, clock):
         "targets 50 % in round 50 70 % not yet",
     ]
     assert "turbosvm · femnist · seed 3" in lines[0]
+
+
+@pytest.mark.parametrize("width", [38, 50, 63, 64])
+def test_a_narrow_panel_cuts_no_number(run_info, clock, width):
+    progress = Progress(run_info(rounds=6000), clock)
+    progress.take(FIRST)
+    clock.seconds = 200.0
+    progress.take(row(60, 0.6))
+    progress.client(61, 7, 10)
+    lines = rendered(progress, width)
+    assert {len(line) for line in lines} == {width}
+    # 5940 rounds left at 60 rounds in 200 s
+    for line, words in zip(lines[1:3], (("rounds", "60/6000", "5:30:00 left"), ("clients", "7/10")), strict=True):
+        assert all(word in line for word in words), line
+    assert "…" not in "".join(lines)
 
 
 def test_the_panel_before_anything_is_known(run_info, clock):
