@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -12,6 +12,7 @@ from fedrun.config.allowed_values import shown
 from fedrun.config.dotted_keys import flattened
 from fedrun.config.identity import class_name, relevant
 from fedrun.config.option_name import option_of
+from fedrun.config.recorded import completed
 from fedrun.report.runs import Run
 
 Leaves = Mapping[str, Any]
@@ -121,6 +122,7 @@ def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
     Of several runs of one setting with one seed (copies, or the same run under two experiments' names) the first
     complete one counts; of runs on different data those on the first one's.
     """
+    runs = _with_all_parts(runs)
     groups: dict[str, dict[int, Run]] = {}
     contents: dict[str, Leaves] = {}
     problems = []
@@ -141,6 +143,15 @@ def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
     grouped = [Setting(name, contents[key], members[key]) for name, key in zip(names, order, strict=True)]
     places = {pair: place for place, pair in reversed(list(enumerate((s.dataset, s.strategy) for s in grouped)))}
     return sorted(grouped, key=lambda s: (places[s.dataset, s.strategy], _numbers_by_size(s.name))), problems
+
+
+def _with_all_parts(runs: Sequence[Run]) -> Sequence[Run]:
+    """The runs with the parts of a configuration that fedrun did not have when they were made, neutral ones."""
+    if len({frozenset(run.config) for run in runs}) == 1:
+        return runs
+    from fedrun.experiment.settings import Settings  # it imports torch, which takes longer than most reports
+
+    return [replace(run, config={**run.config, **completed(dict(run.config), Settings)}) for run in runs]
 
 
 def on_other_data(setting: Setting, reference: Setting) -> bool:

@@ -38,6 +38,19 @@ def test_a_folder_of_which_a_later_version_recorded_a_key_more_is_one_setting(fo
     assert [[run.seed for run in setting.runs] for setting in (first, second)] == [[0, 1, 2], [3]]
 
 
+def test_a_part_that_a_later_version_recorded_is_neutral_in_earlier_runs(folders):
+    """The folders have different hashes: only the configurations show that the runs are of one setting."""
+    part, classes = "initial._target_", "fedrun.models.initial_weights"
+    folders.write(0, rows(0.1))
+    folders.write(1, rows(0.1), changes={part: f"{classes}.InitialWeights"})
+    folders.write(2, rows(0.1), changes={part: f"{classes}.WeightsOfRun", "initial.path": "a", "initial.part": "model"})
+    first, second = grouped(folders)[0]
+    assert [(setting.name, [run.seed for run in setting.runs]) for setting in (first, second)] == [
+        ("initial=random", [0, 1]),
+        ("initial=run", [2]),
+    ]
+
+
 def test_a_folder_named_like_a_hash_joins_no_settings(folders):
     """Copies below a date, eight hex digits: FedAvg and FedProx stay two settings, by their summaries and without."""
     prox = {"strategy.client": {"_target_": "fedrun.strategies.fedprox.FedProx", "mu": 0.1}}
