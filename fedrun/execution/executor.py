@@ -133,10 +133,10 @@ class Executor(ABC):
         """What stays the same during local training (see :meth:`ClientStrategy.constants`).
 
         Raises:
-            InputError: it is no dictionary of tensors.
+            InputError: it is no dictionary of vectors.
         """
         constants = self.context.client.constants(received, client_state, client)
-        check_constants(self.context.client, constants)
+        check_constants(self.context.client, constants, client.clients.shape)
         return constants
 
     def start(self, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo) -> torch.Tensor:

@@ -253,7 +253,8 @@ class ClientStrategy:
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         """Vectors that the hooks below use in this round's local training.
 
-        Only :meth:`direction` may change them, in place. ``[..., m]`` each, or ``[m]`` if all clients share it.
+        Only :meth:`direction` may change them, in place. ``[..., m]`` each, or ``[m]`` if all clients share it: a
+        matrix that they share is flattened, a number is ``[1]``.
         """
         return {}
 

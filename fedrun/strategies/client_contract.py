@@ -100,8 +100,14 @@ def check_masks(strategy: ClientStrategy, layout: Layout, epochs: range) -> None
             raise mistake(strategy, method, mask, f"a mask, bool [{length}], or None")
 
 
-def check_constants(strategy: ClientStrategy, constants: object) -> None:
-    """Reject anything but tensors by name, with those of the reference models.
+def check_constants(strategy: ClientStrategy, constants: object, clients: torch.Size) -> None:
+    """Reject anything but vectors by name, with those of the reference models. A matrix that all clients share would be
+    read as a row for each client of a group.
+
+    Args:
+        strategy: the client strategy.
+        constants: what its ``constants`` has returned.
+        clients: ``[C]`` for a group of clients, ``[]`` for one client.
 
     Raises:
         InputError: naming the method.
@@ -115,6 +121,9 @@ def check_constants(strategy: ClientStrategy, constants: object) -> None:
     for name, vector in constants.items():
         if not isinstance(vector, torch.Tensor):
             raise mistake(strategy, "constants", f"a {type(vector).__name__} as {name!r}", allowed)
+        if vector.ndim == 0 or vector.shape[:-1] not in ((), clients):
+            shapes = f"{name!r} of [{', '.join([*map(str, clients), 'm'])}]"
+            raise mistake(strategy, "constants", vector, f"{shapes}, or of [m] for all clients" if clients else shapes)
 
 
 def checked_linear_correction(strategy: ClientStrategy, constants: Vectors, trainable: int) -> LinearCorrection | None:

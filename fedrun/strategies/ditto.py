@@ -44,7 +44,7 @@ class Ditto(ClientStrategy):
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         begun = torch.where(client.is_new, received[MODEL], client_state[OWN])
         own, anchor = begun[..., : client.trainable].clone(), received[MODEL][..., : client.trainable]
-        return {OWN: own, "anchor": anchor, "lr": own.new_tensor(client.lr)}
+        return {OWN: own, "anchor": anchor, "lr": own.new_tensor([client.lr])}
 
     def direction(self, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
         own = constants[OWN]

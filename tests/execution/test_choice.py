@@ -59,8 +59,11 @@ def test_a_model_that_mixes_samples_trains_in_process(make_experiment, caplog):
 
 
 def perceptron(units):
-    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, units))
-    return lambda spec: nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(units, spec.classes)))
+    def build(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, units))
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(units, spec.classes)))
+
+    return build
 
 
 def convolutional(spec):

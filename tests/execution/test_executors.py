@@ -363,24 +363,21 @@ def test_what_clients_are_given_is_left_alone(make_experiment, executor, name):
 
 
 @pytest.mark.parametrize(
-    ("layer", "name"),
-    [
-        (nn.BatchNorm1d(6), "BatchNorm1d"),
-        (nn.AlphaDropout(0.1), "AlphaDropout"),
-        (nn.LSTM(6, 6), "LSTM"),
-        (nn.GRU(6, 6), "GRU"),
-    ],
+    ("layer", "arguments"),
+    [(nn.BatchNorm1d, [6]), (nn.AlphaDropout, [0.1]), (nn.LSTM, [6, 6]), (nn.GRU, [6, 6])],
 )
-def test_vectorized_refuses_layers_by_name_and_falls_back(make_experiment, layer, name, caplog):
+def test_vectorized_refuses_layers_by_name_and_falls_back(make_experiment, layer, arguments, caplog):
     def network(spec):
-        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), layer, First())
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), layer(*arguments), First())
         return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
 
     experiment = make_experiment(network=network, hardware={"executor": "vectorized"}, local={"batch_size": 3})
     simulation = Simulation(experiment)
     assert type(first_executor(simulation)) is InProcess
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert re.search(rf"hardware\.executor=vectorized does not support .* {name} .*; using .*in_process", caplog.text)
+    assert re.search(
+        rf"hardware\.executor=vectorized does not support .* {layer.__name__} .*; using .*in_process", caplog.text
+    )
 
 
 class First(nn.Module):

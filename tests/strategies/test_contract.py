@@ -100,6 +100,8 @@ CLIENT = {
     "detached": ("loss", lambda s, outputs, y, c: losses_of(outputs, y).detach(), "losses without a gradient"),
     "no constants": ("constants", lambda s, received, state, client: None, "NoneType"),
     "constant": ("constants", lambda s, received, state, client: {"mu": 0.1}, "a float as 'mu'"),
+    "number": ("constants", lambda s, received, state, client: {"mu": torch.tensor(0.1)}, "float32 []"),
+    "matrix": ("constants", lambda s, received, state, client: {"means": torch.ones(7, 2)}, "float32 [7, 2]"),
     "shift": ("linear_correction", lambda s, c: torch.ones(P), f"float32 [{P}]"),
     "length": ("linear_correction", lambda s, c: LinearCorrection(torch.ones(5)), "float32 [5]"),
     "direction": ("direction", lambda s, gradient, model, c: gradient(model, 0)[..., :5], None),
