@@ -334,7 +334,10 @@ def _separated(path: Path, texts: Sequence[str]) -> pyarrow.Table:
         names = re.sub(rb'"[^"]*"', b"", next((row for row in rows if row.strip()), b""))
     return pyarrow.csv.read_csv(
         path,
-        parse_options=pyarrow.csv.ParseOptions(delimiter=max(DELIMITERS, key=names.count).decode()),
+        # Without newlines_in_values a block of the file may begin inside a quoted text.
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=max(DELIMITERS, key=names.count).decode(), newlines_in_values=True
+        ),
         convert_options=pyarrow.csv.ConvertOptions(
             include_columns=list(texts), column_types=dict.fromkeys(texts, pyarrow.string())
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.csv
@@ -356,6 +357,12 @@ def test_delimiters_in_quoted_names_and_empty_lines_do_not_count(tmp_path: Path)
     path.write_text('\n"temp; C","p; h; q",label\n' + "".join(f"{n},{n % 7},{n % 2}\n" for n in range(40)))
     spec = inferred(path).load().spec
     assert (spec.input_shape, spec.classes) == ((2,), 2)
+
+
+def test_quoted_line_breaks_in_a_large_table(tmp_path: Path) -> None:
+    rows = "".join(f'x,{row},{row % 3},"{"." * 80}\nmore, {row}",train\n' for row in range(20_000))
+    path = write(tmp_path, f"client,a,label,note,part\n{rows}")
+    assert replace(tabular(path), drop=("note",)).load().inputs.flatten().tolist() == list(range(20_000))
 
 
 @pytest.mark.parametrize(("delimiter", "suffix"), [(";", ".csv"), ("\t", ".csv"), ("\t", ".tsv")])
