@@ -321,7 +321,20 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:
         binary := [field.name for field in table.schema if field.type == pyarrow.binary()]
     ):
         raise InputError(f"{path} cannot be read: column {binary[0]} is not UTF-8")
+    if path.suffix in SEPARATED and not texts and _ends_in_quoted_text(path, table):
+        raise InputError(f"{path} cannot be read: the last quoted text does not end; is the file cut short?")
     return table
+
+
+def _ends_in_quoted_text(path: Path, table: pyarrow.Table) -> bool:
+    """Whether a text file ends inside a quoted text: pyarrow takes all that follows the quote as the last value."""
+    last = table.column(table.num_columns - 1)[-1].as_py() if table.num_rows else None
+    if not isinstance(last, str) or not last.strip('"'):
+        return False
+    unclosed = b'"' + last.replace('"', '""').encode()
+    with path.open("rb") as file:
+        file.seek(-min(len(unclosed), file.seek(0, 2)), 2)
+        return file.read() == unclosed
 
 
 def _separated(path: Path, texts: Sequence[str]) -> pyarrow.Table:

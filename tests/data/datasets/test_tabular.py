@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -363,6 +364,21 @@ def test_quoted_line_breaks_in_a_large_table(tmp_path: Path) -> None:
     rows = "".join(f'x,{row},{row % 3},"{"." * 80}\nmore, {row}",train\n' for row in range(20_000))
     path = write(tmp_path, f"client,a,label,note,part\n{rows}")
     assert replace(tabular(path), drop=("note",)).load().inputs.flatten().tolist() == list(range(20_000))
+
+
+@pytest.mark.parametrize("rest", ['"cat', '"cat\n', '"cat\n3,dog\n', '"a ""cat""\n4,dog\n'])
+def test_a_quoted_text_without_an_end_is_refused(tmp_path: Path, rest: str) -> None:
+    path = write(tmp_path, "a,label\n1,dog\n2,cat\n3," + rest)
+    refused(replace(tabular(path), classes=None), path, "the last quoted text does not end")
+
+
+@pytest.mark.parametrize("last", ["cat", '"cat"', '"a ""cat"""', '""""', 'a "cat', '"cat\n"'])
+def test_quotes_in_the_last_text(tmp_path: Path, last: str) -> None:
+    for end in ("", "\n"):
+        table = replace(
+            tabular(write(tmp_path, f"a,label\n1,dog\n2,{last}{end}")), client=None, split=None, classes=None
+        )
+        assert table.load().class_names == tuple(sorted(("dog", next(csv.reader([last]))[0])))
 
 
 @pytest.mark.parametrize(("delimiter", "suffix"), [(";", ".csv"), ("\t", ".csv"), ("\t", ".tsv")])
