@@ -230,9 +230,18 @@ def _label_values(
 
     if config.label is None:
         return False, (), ()
-    feature = parts[0].features[config.label]
-    listed = isinstance(feature, (datasets.List, datasets.LargeList))
-    kind = feature.feature if listed else feature
+    features = [rows.features[config.label] for rows in parts]
+    lists = [isinstance(feature, (datasets.List, datasets.LargeList)) for feature in features]
+    kinds = [feature.feature if in_list else feature for feature, in_list in zip(features, lists, strict=True)]
+    texts = [isinstance(kind, datasets.Value) and "string" in kind.dtype for kind in kinds]
+    names = {tuple(kind.names) for kind in kinds if isinstance(kind, datasets.ClassLabel)}
+    if len(set(lists)) > 1 or len(set(texts)) > 1 or len(names) > 1:  # a number would mean two classes
+        has = " and ".join(
+            f"{one_line(str(feature), 160)} in {split}"
+            for feature, split in zip(features, (config.train, config.test), strict=True)
+        )
+        raise InputError(f"dataset.label={config.label}: has {has}; allowed: the same classes in both splits")
+    listed, kind = lists[0], kinds[0]
     if isinstance(kind, datasets.ClassLabel):
         return listed, range(kind.num_classes), tuple(kind.names)
     if not isinstance(kind, datasets.Value):

@@ -246,6 +246,44 @@ def test_a_row_without_a_list_of_classes(tmp_path: Path, tokenizer: str, kind: A
         texts(folder, text="words", label="tags", tokenizer=tokenizer, length=6).load()
 
 
+NAMED = datasets.ClassLabel(names=["bad", "good"])
+INTEGERS, TEXTS = datasets.Value("int64"), datasets.Value("string")
+
+
+def saved_with_labels(folder: Path, *splits: tuple[list[Any], Any]) -> Path:
+    """A folder with a training and a test split, each of these labels of this type."""
+
+    def split(labels: list[Any], kind: Any) -> Any:
+        return datasets.Dataset.from_dict({"text": ["ab", "cd"], "label": labels}).cast_column("label", kind)
+
+    train, test = (split(*given) for given in splits)
+    datasets.DatasetDict({"train": train, "test": test}).save_to_disk(str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        (([0, 1], NAMED), ([0, 1], datasets.ClassLabel(names=["good", "bad"]))),
+        ((["0", "1"], TEXTS), ([0, 1], INTEGERS)),
+        (([0, 1], NAMED), ([[0], [1]], datasets.List(INTEGERS))),
+        (([[0], [1]], datasets.List(INTEGERS)), ([0, 1], INTEGERS)),
+    ],
+)
+def test_splits_with_different_classes(
+    tmp_path: Path, train: tuple[list[Any], Any], test: tuple[list[Any], Any]
+) -> None:
+    folder = saved_with_labels(tmp_path, train, test)
+    with pytest.raises(InputError, match=r"^dataset.label=label: has .* in train and .* in test; allowed: the same"):
+        texts(folder).load()
+
+
+@pytest.mark.parametrize("kind", [INTEGERS, datasets.Value("int32"), NAMED])
+def test_numbers_of_classes_may_have_several_types(tmp_path: Path, kind: Any) -> None:
+    folder = saved_with_labels(tmp_path, ([0, 1], INTEGERS), ([1, 0], kind))
+    assert texts(folder).load().targets.tolist() == [0, 1, 1, 0]
+
+
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="allowed: a folder of save_to_disk, or with Parquet, CSV or JSON files"):
         _ = texts(tmp_path).spec
