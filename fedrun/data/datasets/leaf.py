@@ -214,13 +214,13 @@ class LeafDataset(DatasetConfig):
             raise InputError(f"{self.folder / 'train'}: no such folder, or it cannot be read; {self._remedy()}")
         formats = {source.suffix: source for source in self.sources()}
         files = {
-            split: sorted(path for path in folder.iterdir() if path.suffix in formats and path.name[0] != ".")
+            split: sorted(path for path in folder.iterdir() if path.suffix.lower() in formats and path.name[0] != ".")
             for split, folder in folders.items()
         }
         for split, paths in files.items():
             if not paths:
                 raise InputError(f"{folders[split]} has no {' or '.join(formats)} files: {self._remedy()}")
-        suffixes = sorted({path.suffix for paths in files.values() for path in paths})
+        suffixes = sorted({path.suffix.lower() for paths in files.values() for path in paths})
         if len(suffixes) > 1:
             raise InputError(f"{self.folder} has {' and '.join(suffixes)} files; allowed: files of one format")
         return formats[suffixes[0]], files

@@ -55,6 +55,12 @@ def test_users_of_a_split_come_from_all_its_files(tmp_path: Path, write_leaf: Ca
     assert dataset.targets.dtype == torch.int64
 
 
+def test_suffixes_in_capitals_are_read(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:
+    write_leaf("femnist/train/a.json", {"ann": samples(1)})
+    write_leaf("femnist/train/B.JSON", {"bob": samples(2)})
+    assert femnist(tmp_path).load().inputs[:, 0, 0, 0].tolist() == [1, 2]
+
+
 def test_without_a_test_folder_all_users_are_training_users(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:
     write_leaf("femnist/train/a.json", {"ann": samples(1, 2), "bob": samples(3)})
     dataset = femnist(tmp_path).load()
