@@ -114,9 +114,11 @@ def _names(path: Path, column: str, users: list[Any]) -> list[str]:
 
 def _batches(path: Path, file: pyarrow.parquet.ParquetFile, columns: list[str]) -> Iterator[list[list[Any]]]:
     """The columns as Python objects, for one group of rows after another."""
+    names = file.schema_arrow.names
     for column in columns:
-        if column not in file.schema_arrow.names:
-            raise InputError(f"{path} has no column {column}; it has {', '.join(file.schema_arrow.names)}")
+        if (count := names.count(column)) != 1:
+            found = f"{count} columns" if count else "no column"
+            raise InputError(f"{path} has {found} {column}; it has {', '.join(names)}")
     for batch in file.iter_batches(batch_size=ROWS, columns=columns):
         yield [batch.column(column).to_pylist() for column in columns]
 

@@ -155,6 +155,15 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
     refused(femnist(tmp_path), path, "has no column writer_id; it has image, label")
 
 
+@pytest.mark.parametrize("repeated", ["writer_id", "image", "character"])
+def test_a_column_twice_is_refused(tmp_path: Path, repeated: str) -> None:
+    path = tmp_path / "femnist/train/0.parquet"
+    path.parent.mkdir(parents=True)
+    table = pa.table(WRITERS)
+    pa.parquet.write_table(table.append_column(repeated, table.column(repeated)), path)
+    refused(femnist(tmp_path), path, f"has 2 columns {repeated}; it has image, ")
+
+
 def test_a_table_without_labels_is_refused(tmp_path: Path) -> None:
     columns = {name: values for name, values in WRITERS.items() if name != "character"}
     path = write(tmp_path / "femnist/train/0.parquet", columns)
