@@ -175,11 +175,10 @@ class GroupObjective:
         k, size = min(enumerate(sizes), key=lambda item: item[1])
         constants = of_last(self._constants, len(logits))
         fixed = {name: vector[k] if vector.ndim > 1 else vector for name, vector in constants.items()}
-        filled, alone = (
-            self._strategy.loss(Outputs(logits[k, :count].detach(), task=self._task), targets[k, :count], fixed)[:size]
-            for count in (width, size)
+        reason = (
+            "the vectorised executor fills up short batches with repeated ones; allowed: hardware.executor=in_process"
         )
-        check_separable(self._strategy, filled, alone)
+        check_separable(self._strategy, logits[k].detach(), targets[k], size, fixed, self._task, reason)
         self._separable = True
 
     def _drop(self, index: int, clients: int) -> Drop:

@@ -303,7 +303,8 @@ class ClientStrategy:
 
         Returns:
             The uploads (exactly what is sent: a vector ``[..., m]`` for each name in :attr:`sends`), and the next state
-            (a vector for each name in :meth:`client_state` but the optimizer's).
+            (a float32 vector for each name in :meth:`client_state` but the optimizer's). Models are uploaded in
+            float32; other uploads may be of any floating-point type.
         """
         return {MODEL: model}, {}
 

@@ -7,8 +7,9 @@ from typing import get_args
 
 import torch
 
+from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy, LinearCorrection, Measurement
+from fedrun.strategies.client import ClientStrategy, LinearCorrection, Measurement, Outputs
 from fedrun.strategies.contract import changed, check_names, is_tensor, listed, mistake, owner
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
@@ -50,21 +51,36 @@ def check_differentiable(strategy: ClientStrategy, losses: torch.Tensor) -> None
         raise mistake(strategy, "loss", "losses without a gradient", "losses computed from the logits")
 
 
-def check_separable(strategy: ClientStrategy, filled: torch.Tensor, alone: torch.Tensor) -> None:
-    """Reject losses of a batch's samples that change when the batch is filled up with repeated samples.
+def check_separable(
+    strategy: ClientStrategy,
+    outputs: torch.Tensor,
+    targets: torch.Tensor,
+    count: int,
+    constants: Vectors,
+    task: Task,
+    reason: str,
+) -> None:
+    """Reject losses of a batch's first samples that change when the batch ends after them.
 
     Args:
         strategy: the client strategy.
-        filled: the samples' losses in the filled batch, ``[n]``.
-        alone: their losses without the repeated samples, ``[n]``.
+        outputs: of one client's batch, ``[B, ...]``.
+        targets: of the same samples, ``[B, ...]``.
+        count: the number of first samples, less than B.
+        constants: the client's result of :meth:`ClientStrategy.constants`.
+        task: task of the dataset.
+        reason: why its losses must not depend on the batch, and what is allowed; ends the message.
 
     Raises:
         InputError: naming the method.
     """
-    if not torch.allclose(filled, alone, rtol=1e-3, atol=1e-5, equal_nan=True):  # NaN: the client diverges
+    within, alone = (
+        strategy.loss(Outputs(outputs[:size], task=task), targets[:size], constants)[:count]
+        for size in (len(outputs), count)
+    )
+    if not torch.allclose(within, alone, rtol=1e-3, atol=1e-5, equal_nan=True):  # NaN: the client diverges
         raise InputError(
-            f"{owner(strategy)}.loss: the loss of a sample depends on the other samples of its batch, and the "
-            "vectorised executor fills up short batches with repeated ones; allowed: hardware.executor=in_process"
+            f"{owner(strategy)}.loss: the loss of a sample depends on the other samples of its batch, and {reason}"
         )
 
 
@@ -213,8 +229,10 @@ def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[s
             allowed = [*clients, lengths.get(name, "m")]
             if len(shape) != len(allowed) or shape[:-1] != clients or shape[-1] != lengths.get(name, shape[-1]):
                 raise mistake(strategy, "finish", vector, f"{name!r} of [{', '.join(map(str, allowed))}]")
-    if MODEL in uploads and uploads[MODEL].dtype != torch.float32:
-        raise mistake(strategy, "finish", uploads[MODEL], f"{MODEL!r} in float32")
+            # client states are kept in float32, which is not exact for every other type
+            of_any_precision = vectors is uploads and name != MODEL and vector.is_floating_point()
+            if vector.dtype != torch.float32 and not of_any_precision:
+                raise mistake(strategy, "finish", vector, f"{name!r} in float32")
 
 
 def check_received(strategy: ClientStrategy, received: Vectors, before: Mapping[str, int]) -> None:

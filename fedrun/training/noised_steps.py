@@ -18,6 +18,7 @@ from fedrun.strategies.client_contract import (
     check_differentiable,
     check_direction,
     check_losses,
+    check_separable,
     checked_linear_correction,
 )
 from fedrun.strategies.local_training import LocalTraining
@@ -136,6 +137,8 @@ class SampleGradients:
 
     def __init__(self, network: FlatNetwork, strategy: ClientStrategy, constants: Vectors, task: Task) -> None:
         module, self._views = network.network, network.layout.views
+        self._strategy, self._constants = strategy, constants
+        self._separable = not overrides(strategy, "loss")
         # by tensor: the gradient of a view of the whole vector would be as long as the vector
         self._weights = self._views(network.vector[: network.layout.trainable])
         self._task = task
@@ -168,6 +171,7 @@ class SampleGradients:
         most = max(1, GRADIENTS // len(total))
         for inputs, targets in zip(torch.split(x, most), torch.split(y, most), strict=True):
             gradients, (losses, outputs) = self._of(self._weights, inputs, targets)
+            self._check_separable(outputs.detach(), targets)
             for name, unmoved in ({} if frozen is None else self._views(frozen)).items():
                 gradients[name].masked_fill_(unmoved, 0.0)
             norms = joint_norm([gradient.flatten(1) for gradient in gradients.values()])
@@ -183,6 +187,18 @@ class SampleGradients:
             self.losses = self.losses + (losses.detach() * weights).sum()
             self.scores = self.scores + weighted_scores(self._task, outputs.detach(), targets)
             self.weights = self.weights + weights.sum()
+
+    def _check_separable(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+        """Check on the first step of two samples or more that the first one's loss is the same without the others.
+
+        Raises:
+            InputError: it is not.
+        """
+        if self._separable or len(targets) < 2:
+            return
+        reason = "privacy=sample_level computes the gradient of each sample alone; allowed: another loss, or no privacy"
+        check_separable(self._strategy, outputs, targets, 1, self._constants, self._task, reason)
+        self._separable = True
 
 
 def without_sample_gradients(network: FlatNetwork, samples: Samples) -> str | None:

@@ -237,6 +237,38 @@ def test_an_upload_that_is_no_vector(experiment: Experiment, executor: str, valu
         simulation.advance(simulation.initial())
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64])
+def test_a_state_that_is_not_kept_exactly(experiment: Experiment, executor: str, dtype: torch.dtype) -> None:
+    """2²⁴ + 1 is no float32."""
+
+    def finish(s: SGD, model: torch.Tensor, *rest: object) -> object:
+        return {MODEL: model}, {"samples": torch.full((*model.shape[:-1], 2), 2**24 + 1, dtype=dtype)}
+
+    hardware = option("hardware", "cpu", executor=executor, threads=1)
+    simulation = with_client(
+        replace(experiment, hardware=hardware), finish=finish, client_state=lambda s, layout: {"samples": 2}
+    )
+    with pytest.raises(
+        InputError, match=r"^mine.Mine.finish: returned (int|float)64 .*; allowed: 'samples' in float32$"
+    ):
+        simulation.advance(simulation.initial())
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_upload_of_whole_numbers(experiment: Experiment, executor: str) -> None:
+    """The server takes means of uploads."""
+
+    def finish(s: SGD, model: torch.Tensor, *rest: object) -> object:
+        return {MODEL: model, "samples": torch.full((*model.shape[:-1], 2), 7)}, {}
+
+    hardware = option("hardware", "cpu", executor=executor, threads=1)
+    sends = frozenset({MODEL, "samples"})
+    simulation = with_client(replace(experiment, hardware=hardware), finish=finish, sends=sends)
+    with pytest.raises(InputError, match=r"^mine.Mine.finish: returned int64 .*; allowed: 'samples' in float32$"):
+        simulation.advance(simulation.initial())
+
+
 def centred(s: SGD, outputs: Any, y: torch.Tensor, constants: Vectors) -> torch.Tensor:
     """A loss of each sample that depends on the whole batch."""
     losses = losses_of(outputs, y)
@@ -257,6 +289,13 @@ def test_a_loss_that_couples_the_samples_of_a_batch(make_experiment: Callable[..
     vectorized = simulation("vectorized")
     with pytest.raises(InputError, match=r"^mine.Mine.loss: the loss of a sample depends on the other samples of its "):
         vectorized.advance(vectorized.initial())
+
+
+def test_a_loss_that_couples_samples_whose_gradients_are_computed_alone(experiment: Experiment) -> None:
+    private = replace(experiment, privacy=option("privacy", "sample_level", noise_multiplier=1.0))
+    simulation = with_part(private, "client", "loss", centred)
+    with pytest.raises(InputError, match=r"^mine.Mine.loss: the loss .*, and privacy=sample_level computes the grad"):
+        simulation.advance(simulation.initial())
 
 
 @pytest.mark.parametrize("network", [mlp, convolution])
