@@ -10,6 +10,8 @@ checkpoint records it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from fedrun.data.federation import Federation
@@ -20,8 +22,8 @@ from fedrun.experiment.aggregation.asynchronous import Asynchronous
 from fedrun.experiment.experiment import Experiment
 from fedrun.simulation.first_phase import first_phase
 from fedrun.simulation.round_work import RoundWork
-from fedrun.strategies.client import is_personal
 from fedrun.system.cores import cores
+from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.sample_level import SampleLevel
 
 ROUND_SECONDS = 0.1
@@ -62,18 +64,17 @@ def automatic_processes(experiment: Experiment, federation: Federation) -> int:
         InputError: the strategy or the model does not fit the federation.
     """
     phase = first_phase(experiment, federation, torch.device("cpu"))
-    layout, sends = phase.network.layout, phase.client.sends
-    keeps_state = (
-        phase.client.client_state(layout)
-        or is_personal(phase.client)
-        or experiment.compression.client_state(dict.fromkeys(sends, layout.trainable))
-        or phase.clustering.stores_last_upload
-        or experiment.evaluation.client_means
+    layout = phase.network.layout
+    pipeline = UploadPipeline((experiment.compression,), layout, phase.seed, phase.client.private(layout))
+    context = replace(
+        ExecutionContext.of(phase),
+        pipeline=pipeline,
+        stores_last_upload=phase.clustering.stores_last_upload or experiment.evaluation.client_means,
     )
-    executor = supported_executor(experiment.hardware.executor, ExecutionContext.of(phase), phase.cohort_size)
+    executor = supported_executor(experiment.hardware.executor, context, phase.cohort_size)
     # this context lacks the noise of DP-SGD, with which clients train one after another
     together = executor.name == "vectorized" and not isinstance(experiment.privacy, SampleLevel)
-    if keeps_state or together:
+    if context.state_lengths or together:
         return 1
     work = RoundWork.of(phase)
     if work.seconds < ROUND_SECONDS or work.seconds * experiment.rounds < RUN_SECONDS:

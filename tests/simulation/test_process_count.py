@@ -22,6 +22,8 @@ from fedrun.simulation.simulation import Simulation
 
 SCAFFOLD = Strategy(client=option("strategy/client", "scaffold"), server=option("strategy/server", "scaffold"))
 
+LASTING = Strategy(client=option("strategy/client", "sgd_lasting_momentum"), server=option("strategy/server", "fedavg"))
+
 PIXELS, CLASSES = 16, 3
 
 FREE = {"threads": None, "executor": "in_process"}
@@ -85,6 +87,8 @@ def test_whole_clients_as_batches(make_experiment: Any) -> None:
         ({"clients_per_round": 6, "rounds": 3}, 1),  # too short a run
         ({"clients_per_round": 6, "rounds": 10_000, "local": {"epochs": None, "steps": 10}}, 1),  # too short a round
         ({"clients_per_round": 6, "rounds": 100, "strategy": SCAFFOLD}, 1),  # clients have states
+        ({"clients_per_round": 6, "rounds": 100, "strategy": LASTING, "local": {**MUCH, "momentum": 0.9}}, 1),
+        ({"clients_per_round": 6, "rounds": 100, "strategy": LASTING, "local": {**MUCH, "momentum": 0.0}}, 3),
         ({"clients_per_round": 6, "rounds": 100, "compression": option("compression", "topk")}, 1),  # errors
         ({"clients_per_round": 6, "rounds": 100, "compression": option("compression", "topk", memory="none")}, 3),
     ],
