@@ -72,6 +72,11 @@ def select_cohort(
             f"int64 [C], each from 0 to {clients - 1}, and a dictionary of numbers named clients/..."
         )
     cohort, metrics = cast("tuple[torch.Tensor, Metrics]", returned)
+    if len(cohort) > size and not participation.varies:  # the run's checks have counted on at most ``size``
+        raise InputError(
+            f"{chosen('participation', participation)}: returned {len(cohort)} clients; allowed: at most {size}, as "
+            "clients_per_round says, or a rule whose property varies is True"
+        )
     if len(cohort) < size and not participation.varies:
         log.info("round %d: %d of %d clients take part", state.round + 1, len(cohort), size)
     return cohort, metrics

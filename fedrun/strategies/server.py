@@ -282,7 +282,7 @@ class ServerStrategy(ABC):
 
         Called once for the whole cohort. If clients upload single numbers, it is called for each client alone, because
         uploads are averaged as they arrive; then a weight must not depend on other clients. A strategy that wants label
-        counts always gets the whole cohort.
+        counts always gets the whole cohort, without :attr:`Senders.reports`.
         """
         return senders.samples.double()
 

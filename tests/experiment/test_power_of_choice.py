@@ -140,6 +140,10 @@ class Returns(Participation):
 
     numbers: torch.Tensor
 
+    @property
+    def varies(self) -> bool:
+        return True
+
     def participants(self, candidates: Candidates) -> tuple[torch.Tensor, dict[str, float]]:
         return self.numbers, {"clients/asked": 9.0}
 

@@ -97,6 +97,25 @@ def test_a_rule_that_returns_something_else(returned, wrong, make_experiment):
         simulation.advance(simulation.initial())
 
 
+@pytest.mark.parametrize("varying", [False, True])
+def test_a_rule_that_chooses_more_clients_than_a_round_has(varying, make_experiment):
+    @config_class
+    class Everyone(Participation):
+        @property
+        def varies(self):
+            return varying
+
+        def participants(self, candidates):
+            return torch.arange(len(candidates.samples)), {}
+
+    simulation = Simulation(make_experiment(participation=Everyone(), clients_per_round=2))
+    if varying:
+        assert simulation.uploads(simulation.initial()).clients.tolist() == [0, 1, 2, 3, 4, 5]
+        return
+    with pytest.raises(InputError, match=r"Everyone: returned 6 clients; allowed: at most 2, as clients_per_round sa"):
+        simulation.advance(simulation.initial())
+
+
 @pytest.mark.parametrize("none", [{}, MappingProxyType({})])
 def test_a_rule_that_returns_the_same_metrics_in_every_round(none, make_experiment):
     @config_class

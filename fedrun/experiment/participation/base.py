@@ -73,7 +73,10 @@ class Participation:
 
     @property
     def varies(self) -> bool:
-        """Whether the number of participants is random, with the selected number as its mean."""
+        """Whether the number of participants is random, with the selected number as its mean.
+
+        A rule that may choose more than :attr:`Candidates.size` clients must say so.
+        """
         return False
 
     def fewest(self, size: int, clients: int, rounds: int) -> int:
