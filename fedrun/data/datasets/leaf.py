@@ -187,11 +187,6 @@ class LeafDataset(DatasetConfig):
         """The folder of ``train`` and ``test``."""
         return Path(self.data_dir).expanduser() / self.name
 
-    @property
-    def place(self) -> Path:
-        """The folder of caches."""
-        return cache_place(self.folder, self.cache_dir, self.name)
-
     def load(self) -> Dataset:
         """Map the cache, after making it from the source files if they have none yet.
 
@@ -201,9 +196,9 @@ class LeafDataset(DatasetConfig):
         """
         source, files = self._source()
         key = cache_key(source.decoder.cache_tag, [path for paths in files.values() for path in paths])
-        place = self.place
-        create(place / key, lambda folder: self._read(source, files, key, folder))
-        return self._dataset(open_cache(place / key))
+        cached = cache_place(self.folder, self.cache_dir, self.name) / key
+        create(cached, lambda folder: self._read(source, files, key, folder))
+        return self._dataset(open_cache(cached))
 
     def _source(self) -> tuple[FileFormat, dict[str, list[Path]]]:
         """The format of the files, and the files of each existing split, sorted by name."""

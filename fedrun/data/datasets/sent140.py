@@ -44,7 +44,6 @@ class Sent140(LeafDataset):
     Attributes (besides those of :class:`LeafDataset`):
         data_dir: the files in ``<data_dir>/sent140`` are LEAF's JSON, or the publisher's CSV (six columns, latin-1,
             labels 0 and 4).
-        cache_dir: also for a compact copy of the word vectors.
         min_samples: 50 in MaxFL.
         min_samples_after_split: MaxFL has none.
         vectors: file of word vectors in GloVe's text format.
@@ -67,8 +66,7 @@ class Sent140(LeafDataset):
         return Scaled(divisor=1.0)
 
     def decoder(self) -> Decoder:
-        # In a separate folder, because the lock of the caches' folder is held while the word vectors are read.
-        return MeanVectors(Path(self.vectors).expanduser(), self.dimension, self.place / "words")
+        return MeanVectors(Path(self.vectors).expanduser(), self.dimension)
 
     def sources(self) -> tuple[FileFormat, ...]:
         return (LeafJson(self.decoder()), TweetTable(self.decoder()))
@@ -77,21 +75,21 @@ class Sent140(LeafDataset):
 class MeanVectors:
     """Decodes tweets, each a list ``[id, date, query, user, text, ...]``, to float32 ``[n, dimension]``."""
 
-    def __init__(self, path: Path, dimension: int, place: Path) -> None:
+    def __init__(self, path: Path, dimension: int) -> None:
         if not path.is_file():
             raise InputError(
                 f"dataset.vectors={path}: no such file; fedrun-data glove fetches GloVe's Twitter vectors, or unpack "
                 "https://nlp.stanford.edu/data/glove.twitter.27B.zip yourself"
             )
         self.cache_tag = cache_key(f"mean {dimension}", [path])
-        self._path, self._dimension, self._place = path, dimension, place
+        self._path, self._dimension = path, dimension
         self._vocabulary: WordVectors | None = None  # a cached dataset needs none
         self._samples = self._without_words = 0
 
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         targets = integer_labels(y, 2)
         if self._vocabulary is None:
-            self._vocabulary = word_vectors(self._path, self._dimension, self._place)
+            self._vocabulary = word_vectors(self._path, self._dimension)
         means = np.empty((len(x), self._dimension), np.float32)
         for sample, tweet in enumerate(x):
             if not isinstance(tweet, list) or len(tweet) <= TEXT or not isinstance(tweet[TEXT], str):
