@@ -7,7 +7,7 @@ import html
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -71,6 +71,11 @@ class Sent140(LeafDataset):
     def sources(self) -> tuple[FileFormat, ...]:
         return (LeafJson(self.decoder()), TweetTable(self.decoder()))
 
+    def _read(self, source: FileFormat, files: Mapping[str, list[Path]], key: str, folder: Path) -> None:
+        assert isinstance(source.decoder, MeanVectors)
+        source.decoder.read_vectors()  # before the first tweet: an error of decode is one in the tweets' file
+        super()._read(source, files, key, folder)
+
 
 class MeanVectors:
     """Decodes tweets, each a list ``[id, date, query, user, text, ...]``, to float32 ``[n, dimension]``."""
@@ -83,13 +88,19 @@ class MeanVectors:
             )
         self.cache_tag = cache_key(f"mean {dimension}", [path])
         self._path, self._dimension = path, dimension
-        self._vocabulary: WordVectors | None = None  # a cached dataset needs none
+        self._vocabulary: WordVectors
         self._samples = self._without_words = 0
+
+    def read_vectors(self) -> None:
+        """Read the vectors, which decoding needs but a cached dataset does not.
+
+        Raises:
+            InputError: the file is malformed.
+        """
+        self._vocabulary = word_vectors(self._path, self._dimension)
 
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         targets = integer_labels(y, 2)
-        if self._vocabulary is None:
-            self._vocabulary = word_vectors(self._path, self._dimension)
         means = np.empty((len(x), self._dimension), np.float32)
         for sample, tweet in enumerate(x):
             if not isinstance(tweet, list) or len(tweet) <= TEXT or not isinstance(tweet[TEXT], str):

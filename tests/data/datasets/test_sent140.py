@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedrun.data.datasets.sent140 import Sent140, tokens
+from fedrun.system.errors import InputError
 
 from ...helpers.refused_datasets import refused
 
@@ -127,18 +128,20 @@ def test_samples_that_are_no_tweets_are_refused(
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"", "has no words"),
-        (b"good 1 2\nbad 1", "line 2 is not a word and 2 finite numbers"),
-        (b"good 1 2 3\n", "line 1 is not a word and 2 finite numbers"),
-        (b"good 1 nan\n", "line 1 is not a word and 2 finite numbers"),
-        (b"good 1 two\n", "line 1 is not a word and 2 numbers in UTF-8"),
-        (b"caf\xe9 1 2\n", "line 1 is not a word and 2 numbers in UTF-8"),
+        (b"", " has no words"),
+        (b"good 1 2\nbad 1", ": line 2 is not a word and 2 finite numbers"),
+        (b"good 1 2 3\n", ": line 1 is not a word and 2 finite numbers"),
+        (b"good 1 nan\n", ": line 1 is not a word and 2 finite numbers"),
+        (b"good 1 two\n", ": line 1 is not a word and 2 numbers in UTF-8"),
+        (b"caf\xe9 1 2\n", ": line 1 is not a word and 2 numbers in UTF-8"),
     ],
 )
 def test_word_vectors_that_cannot_be_used_are_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
     write_csv(tmp_path, row(0, "ann", "x"))
     (tmp_path / "vectors.txt").write_bytes(content)
-    refused(sent140(tmp_path), tmp_path / "vectors.txt", complaint)
+    with pytest.raises(InputError) as refusal:
+        sent140(tmp_path).load()
+    assert str(refusal.value) == f"{tmp_path / 'vectors.txt'}{complaint}"  # the tweets' file is not named
 
 
 def test_missing_word_vectors_are_refused_with_the_way_to_get_them(tmp_path: Path) -> None:
