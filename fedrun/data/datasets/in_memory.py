@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
@@ -89,12 +89,12 @@ class InMemory(DatasetConfig):
                 raise InputError(f"users: {len(owners)} for {len(samples)} training samples; allowed: one for each")
             order = np.argsort(owners, kind="stable")
             ordered = (samples[order], splits["train"][1][order])
-            unique, sizes = np.unique(owners, return_counts=True)
-            offsets = np.cumsum([0, *sizes])
             dataset = in_memory(spec, encoding, names, ordered, splits["test"])
+            unique, sizes = np.unique(owners, return_counts=True)
+            offsets = torch.from_numpy(np.cumsum([0, *sizes, len(splits["test"][0])]))
             dataset = replace(
                 dataset,
-                users=users_of(unique.tolist(), offsets, len(splits["test"][0])),
+                users=Users((*unique.tolist(), "test"), offsets, len(unique), pooled_test=True),
                 fingerprint=fingerprint([dataset.fingerprint, *owners]),
             )
         if not task.has_classes:
@@ -251,12 +251,6 @@ def arrays(split: Split, where: str) -> Arrays:
 def _array(values: Any) -> np.ndarray:
     """An array, a tensor (with or without a gradient, on any device), or what NumPy makes of other values."""
     return np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
-
-
-def users_of(names: Sequence[str], offsets: np.ndarray, test: int) -> Users:
-    """The users of training samples in their order, and one test user with all test samples."""
-    offsets = np.append(offsets, offsets[-1] + test)
-    return Users((*names, "test"), torch.from_numpy(offsets), len(names), pooled_test=True)
 
 
 def require_labels(labels: np.ndarray, allowed: range, where: object) -> None:
