@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrun.data.datasets.augmentation import Augmentation
-from fedrun.data.datasets.base import Dataset, Encoding, Spec
-from fedrun.data.datasets.cache import Cached, Index, cache_key, create, open_cache, write_cache
+from fedrun.data.datasets.base import Dataset
+from fedrun.data.datasets.cache import Index, cache_key, create, open_cache, write_cache
+from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.image_decoding import decode_image
 from fedrun.system.errors import InputError
 
@@ -101,20 +101,28 @@ def visible(folder: Path) -> list[Path]:
 
 
 def cached_images(
-    train: Sequence[ClassFiles], test: Sequence[ClassFiles], size: int, source: Path, place: Path
-) -> Cached:
-    """The decoded images of two splits: training first, class by class in the given order.
+    config: ColourImages,
+    class_names: tuple[str, ...],
+    train: Sequence[ClassFiles],
+    test: Sequence[ClassFiles],
+    source: Path,
+    place: Path,
+) -> Dataset:
+    """The dataset of two splits of images without users: training first, class by class in the given order.
 
     Args:
+        config: its spec has the size to which images are squeezed, see :func:`squeezed`.
+        class_names: names of the classes.
         train: the images of each training class.
         test: the images of each test class.
-        size: images become ``3 x size x size``, see :func:`squeezed`.
         source: the folder that the files are in; the cache depends on the files' paths below it.
         place: folder of the caches.
 
     Raises:
         InputError: an image cannot be decoded, or the cache is damaged or cannot be written.
     """
+    spec = config.spec
+    size = spec.input_shape[-1]
     groups = [*train, *test]
     files = [path for group in groups for path in group.files]
 
@@ -133,7 +141,7 @@ def cached_images(
             names=tuple(f"{group.name}[{start}]" for group, start, _ in pieces),
             sizes=tuple(len(part) for _, _, part in pieces),
             training=sum(-(-len(group.files) // piece) for group in train),
-            shape=(3, size, size),
+            shape=spec.input_shape,
         )
 
         def decoded() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
@@ -148,27 +156,17 @@ def cached_images(
 
     folder_key = key()
     create(place / folder_key, fill)
-    return open_cache(place / folder_key)
-
-
-def dataset_of(
-    cached: Cached,
-    spec: Spec,
-    encoding: Encoding,
-    class_names: tuple[str, ...],
-    augmentation: Augmentation | None,
-) -> Dataset:
-    """The dataset of two splits of images without users."""
+    cached = open_cache(place / folder_key)
     return Dataset(
         spec=spec,
-        encoding=encoding,
+        encoding=config.encoding,
         inputs=cached.inputs,
         targets=cached.targets,
-        train_size=int(cached.index.offsets[cached.index.training]),
+        train_size=sum(len(group.files) for group in train),
         users=None,
         class_names=class_names,
         fingerprint=cached.fingerprint,
-        augmentation=augmentation,
+        augmentation=config.augmentation,
     )
 
 

@@ -12,7 +12,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
-from fedrun.data.datasets.image_cache import ClassFiles, cached_images, dataset_of
+from fedrun.data.datasets.image_cache import ClassFiles, cached_images
 from fedrun.system.fingerprint import fingerprint
 
 
@@ -57,5 +57,4 @@ class ImageFiles(ColourImages):
         # the folder may be absolute, or outside data_dir
         cache_name = f"{self.source.resolve().name}-{fingerprint([str(self.source.resolve())])[:8]}"
         place = cache_place(self.source, self.cache_dir, cache_name)
-        cached = cached_images(train, test, self.size, self.source, place)
-        return dataset_of(cached, self.spec, self.encoding, names, self.augmentation)
+        return cached_images(self, names, train, test, self.source, place)

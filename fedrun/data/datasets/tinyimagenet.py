@@ -9,7 +9,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
-from fedrun.data.datasets.image_cache import ClassFiles, cached_images, class_folders, dataset_of, images_in
+from fedrun.data.datasets.image_cache import ClassFiles, cached_images, class_folders, images_in
 from fedrun.data.datasets.regular_file import read_lines
 from fedrun.system.errors import InputError
 
@@ -66,8 +66,8 @@ class TinyImageNet(ColourImages):
             ClassFiles(f"val/{name}", labels[name], files)
             for name, files in validation_images(source / "val", labels).items()
         ]
-        cached = cached_images(train, test, self.size, source, cache_place(source, self.cache_dir, self.name))
-        return dataset_of(cached, self.spec, self.encoding, tuple(folders), self.augmentation)
+        place = cache_place(source, self.cache_dir, self.name)
+        return cached_images(self, tuple(folders), train, test, source, place)
 
 
 def validation_images(folder: Path, classes: dict[str, int]) -> dict[str, tuple[Path, ...]]:
