@@ -34,6 +34,9 @@ from fedrun.system.folder_lock import waiting_lock
 FORMAT = 3
 """Part of a cache's key, see :func:`cache_key`; it is increased when the format of the files changes."""
 
+FILES = (CHECKSUMS, "inputs.bin", "meta.json", "targets.bin")
+"""The files of a cache."""
+
 StoredType = Literal["uint8", "float32"]
 """The types in which samples are stored."""
 
@@ -210,70 +213,41 @@ def _hash() -> hashlib.blake2b:
 
 
 def open_cache(folder: Path) -> Cached:
-    """Map a cache into memory.
+    """Map a cache into memory, after a comparison of its files with their checksums.
+
+    They are compared once per process while their sizes and times stay the same.
 
     Raises:
         InputError: a file of the cache is missing, cut short or altered; it names the file and the folder to delete.
     """
-    require_intact(folder)
-    index, content_fingerprint = _read_meta(folder)
+    try:
+        states = [(folder / name).stat() for name in FILES]
+        damaged = damaged_cache_files(folder, tuple((state.st_size, state.st_mtime_ns) for state in states))
+        if damaged:
+            raise _damaged(damaged[0], "differs from its checksum")
+        meta = json.loads((folder / "meta.json").read_bytes())
+    except OSError as error:
+        raise _damaged(Path(error.filename or folder), "cannot be read") from error
+    lists = {key: tuple(meta[key]) for key in ("names", "sizes", "shape")}
+    index = Index(**lists, training=meta["training"], dtype=meta["dtype"])
     samples = sum(index.sizes)
+    inputs = _mapped(folder / "inputs.bin", samples * index.sample_bytes)
     return Cached(
         index=index,
-        inputs=_mapped(folder / "inputs.bin", samples * index.sample_bytes)
-        .view(getattr(torch, index.dtype))
-        .view(samples, *index.shape),
+        inputs=inputs.view(getattr(torch, index.dtype)).view(samples, *index.shape),
         targets=_mapped(folder / "targets.bin", samples).to(torch.int64),
-        fingerprint=content_fingerprint,
+        fingerprint=meta["fingerprint"],
     )
 
 
-def require_intact(folder: Path) -> None:
-    """Compare the files of a cache with their checksums, once per process while their sizes and times stay the same.
-
-    Raises:
-        InputError: a file is damaged or cannot be read.
-    """
-    try:
-        states = [(path.name, path.stat()) for path in sorted({*folder.iterdir(), folder / CHECKSUMS})]
-        damaged = damaged_cache_files(folder, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
-    except OSError as error:
-        raise _damaged(Path(error.filename or folder), "cannot be read") from error
-    if damaged:
-        raise _damaged(damaged[0], "differs from its checksum")
-
-
 @cache
-def damaged_cache_files(folder: Path, states: tuple[tuple[str, int, int], ...]) -> list[Path]:
-    """The damaged files of a cache whose files have these names, sizes (bytes) and times of change (ns)."""
+def damaged_cache_files(folder: Path, states: tuple[tuple[int, int], ...]) -> list[Path]:
+    """The damaged files of a cache whose :data:`FILES` have these sizes (bytes) and times of change (ns)."""
     return damaged_files(folder)
-
-
-def _read_meta(folder: Path) -> tuple[Index, str]:
-    path = folder / "meta.json"
-    try:
-        meta = json.loads(path.read_bytes())
-        index = Index(
-            names=tuple(map(str, meta["names"])),
-            sizes=tuple(map(int, meta["sizes"])),
-            training=int(meta["training"]),
-            shape=tuple(map(int, meta["shape"])),
-            dtype=meta["dtype"],
-        )
-        content_fingerprint = str(meta["fingerprint"])
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise _damaged(path, "cannot be read") from error
-    return index, content_fingerprint
 
 
 def _mapped(path: Path, size: int) -> torch.Tensor:
     """uint8 ``[size]``, a private mapping of a file: it is not copied, and the file cannot be changed through it."""
-    try:
-        actual = path.stat().st_size
-    except OSError as error:
-        raise _damaged(path, "cannot be read") from error
-    if actual != size:
-        raise _damaged(path, f"has {actual} bytes instead of {size}")
     try:
         return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
     except RuntimeError as error:
