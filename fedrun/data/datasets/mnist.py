@@ -56,7 +56,8 @@ class IdxImages(TorchvisionFiles):
 
     @property
     def files(self) -> tuple[str, ...]:
-        return tuple(f"{name}[.gz]" for split in self.splits for name in (images_name(split), labels_name(split)))
+        kinds = ("images-idx3", "labels-idx1")
+        return tuple(f"{split}-{kind}-ubyte[.gz]" for split in self.splits for kind in kinds)
 
     def find(self, file: str) -> Path | None:
         return find_idx(self.folder, file.removesuffix("[.gz]"))
@@ -68,8 +69,8 @@ class IdxImages(TorchvisionFiles):
             InputError: a file is missing (and could not be downloaded) or damaged.
         """
         spec = self.spec
-        self.require_files()
-        train, test = map(self._split, self.splits)
+        train_images, train_labels, test_images, test_labels = self.require_files()
+        train, test = self._split(train_images, train_labels), self._split(test_images, test_labels)
         mean, std = moments(train[0]) if None in (self.mean, self.std) else (0.0, 1.0)
         encoding = Scaled(
             divisor=255.0,
@@ -87,9 +88,8 @@ class IdxImages(TorchvisionFiles):
         """The labels in the files."""
         return range(len(self.class_names))
 
-    def _split(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def _split(self, images_path: Path, labels_path: Path) -> tuple[np.ndarray, np.ndarray]:
         """Images uint8 ``[n, 1, 28, 28]`` and classes uint8 ``[n]`` of one split."""
-        images_path, labels_path = self.path(images_name(split)), self.path(labels_name(split))
         images, labels = read_idx(images_path, (SIDE, SIDE)), read_idx(labels_path, ())
         if not len(images):
             raise InputError(f"{images_path} has no images")
@@ -98,14 +98,6 @@ class IdxImages(TorchvisionFiles):
         require_labels(labels, self.published_labels, labels_path)
         images, labels = self.decoded(images, labels)
         return images[:, None], labels
-
-
-def images_name(split: str) -> str:
-    return f"{split}-images-idx3-ubyte"
-
-
-def labels_name(split: str) -> str:
-    return f"{split}-labels-idx1-ubyte"
 
 
 def moments(images: np.ndarray) -> tuple[float, float]:

@@ -60,26 +60,22 @@ class TorchvisionFiles(DatasetConfig):
         path = self.folder / file
         return path if path.is_file() else None
 
-    def require_files(self) -> None:
-        """Download the files if they are missing and may be downloaded.
+    def require_files(self) -> tuple[Path, ...]:
+        """The paths of the files, which are downloaded if they are missing and may be downloaded.
 
         Raises:
             InputError: files are missing, or the download failed.
         """
-        if self.download and self._missing():
+        found = self._found()
+        if self.download and len(found) < len(self.files):
             self._download()
-        if missing := self._missing():
+            found = self._found()
+        if missing := [file for file in self.files if file not in found]:
             raise InputError(
                 f"{self.folder} lacks {', '.join(missing)}: set dataset.download=true, or run `fedrun-data "
                 f"{self.option} --data-dir {self.data_dir}`, with --from FOLDER if a folder has the published files"
             )
-
-    def path(self, file: str) -> Path:
-        """The path of one of the files, which :meth:`require_files` has checked."""
-        path = self.find(file)
-        if path is None:
-            raise InputError(f"{self.folder / file} was deleted while the files were read")
-        return path
+        return tuple(found.values())
 
     def read(self, root: Path, **split: object) -> Any:
         """One split, read by torchvision, which compares each file with its published checksum first.
@@ -97,8 +93,9 @@ class TorchvisionFiles(DatasetConfig):
                 f"delete it and run `fedrun-data {self.option} --data-dir {self.data_dir}`"
             ) from error
 
-    def _missing(self) -> list[str]:
-        return [file for file in self.files if self.find(file) is None]
+    def _found(self) -> dict[str, Path]:
+        """The paths of those files that exist, by name."""
+        return {file: path for file in self.files if (path := self.find(file)) is not None}
 
     def _download(self) -> None:
         """Download the published files unless another process, such as one of the same run, is faster."""
