@@ -36,3 +36,22 @@ def read_lines(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path} cannot be read as text in UTF-8: {reason}") from error
+
+
+def ends_in_quoted_text(path: Path, last: object, encoding: str = "utf-8") -> bool:
+    """Whether a CSV file ends inside a quoted text: parsers take all that follows the quote as the last value.
+
+    Args:
+        path: path of the file.
+        last: the last value of its last row.
+        encoding: of the file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if not isinstance(last, str) or not last.strip('"'):
+        return False
+    unclosed = b'"' + last.replace('"', '""').encode(encoding)
+    with path.open("rb") as file:
+        file.seek(-min(len(unclosed), file.seek(0, 2)), 2)
+        return file.read() == unclosed

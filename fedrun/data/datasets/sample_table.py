@@ -16,7 +16,7 @@ from annotated_types import Gt, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, Spec, Standardised
-from fedrun.data.datasets.regular_file import stat_regular
+from fedrun.data.datasets.regular_file import ends_in_quoted_text, stat_regular
 from fedrun.data.datasets.table_columns import ColumnKeys, Columns, textual
 from fedrun.data.datasets.user_order import by_user, numbered
 from fedrun.data.tasks.base import Task
@@ -317,24 +317,13 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
         raise InputError(f"dataset.file={path} cannot be read: {reason}") from error
-    if path.suffix in SEPARATED and (
-        binary := [field.name for field in table.schema if field.type == pyarrow.binary()]
-    ):
+    if path.suffix not in SEPARATED:
+        return table
+    if binary := [field.name for field in table.schema if field.type == pyarrow.binary()]:
         raise InputError(f"{path} cannot be read: column {binary[0]} is not UTF-8")
-    if path.suffix in SEPARATED and not texts and _ends_in_quoted_text(path, table):
+    if not texts and table.num_rows and ends_in_quoted_text(path, table.column(-1)[-1].as_py()):
         raise InputError(f"{path} cannot be read: the last quoted text does not end; is the file cut short?")
     return table
-
-
-def _ends_in_quoted_text(path: Path, table: pyarrow.Table) -> bool:
-    """Whether a text file ends inside a quoted text: pyarrow takes all that follows the quote as the last value."""
-    last = table.column(table.num_columns - 1)[-1].as_py() if table.num_rows else None
-    if not isinstance(last, str) or not last.strip('"'):
-        return False
-    unclosed = b'"' + last.replace('"', '""').encode()
-    with path.open("rb") as file:
-        file.seek(-min(len(unclosed), file.seek(0, 2)), 2)
-        return file.read() == unclosed
 
 
 def _separated(path: Path, texts: Sequence[str]) -> pyarrow.Table:

@@ -19,6 +19,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Encoding, Scaled, Spec
 from fedrun.data.datasets.cache import StoredType, cache_key
 from fedrun.data.datasets.leaf import Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
+from fedrun.data.datasets.regular_file import ends_in_quoted_text
 from fedrun.data.datasets.user_tables import ROWS, grouped
 from fedrun.data.datasets.word_vectors import WordVectors, word_vectors
 from fedrun.system.errors import InputError
@@ -154,6 +155,7 @@ def tokens(text: str) -> list[str]:
 
 def _rows(path: Path) -> Iterator[list[str]]:
     """The rows of a file, checked."""
+    row = [""]
     try:
         with open(path, encoding="latin-1", newline="") as file:
             rows = csv.reader(file)
@@ -166,18 +168,9 @@ def _rows(path: Path) -> Iterator[list[str]]:
                 if row[0] not in LABELS:
                     raise InputError(f"{path}: line {rows.line_num} has label {row[0]!r}; labels are 0 and 4")
                 yield row
-        _check_end(path)
+        if ends_in_quoted_text(path, row[-1], "latin-1"):
+            raise InputError(f"{path} is cut short: it ends in the middle of a text")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except csv.Error as error:
         raise InputError(f"{path} is not CSV: {error}") from error
-
-
-def _check_end(path: Path) -> None:
-    """Check that a file is not cut short in its last text, which is still a row: a quoted file ends with a quote."""
-    with open(path, "rb") as file:
-        quoted = file.read(1) == b'"'
-        file.seek(0, 2)
-        file.seek(-min(file.tell(), 4), 2)
-        if quoted and not file.read().rstrip(b"\r\n").endswith(b'"'):
-            raise InputError(f"{path} is cut short: it ends in the middle of a text")

@@ -101,6 +101,7 @@ def test_tokens(text: str, expected: list[str]) -> None:
         ('"0","1","Mon"\n', "line 1 has 3 columns; the 6 columns are label, id, date, query, user, text"),
         ("label,id,date,query,user,text\n", "line 1 has label 'label'"),
         (row(0, "ann", "x") + row(0, "ann", "cut off")[:-6], "is cut short"),
+        (row(0, "ann", "x") + row(0, "ann", 'caf\xe9 ""cut"" off')[:-6], "is cut short"),
         (row(0, "ann", "x") + row(0, "ann", "cut off")[:-20], "line 2 has 4 columns"),
         ("", "have no users"),
     ],
