@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 import threading
 import warnings
@@ -16,11 +17,15 @@ import numpy as np
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
-    from PIL import Image
+    from PIL import ImageFile
 
 OPENING = threading.Lock()
 MODES = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"})
 """Pillow's names of the pixel types that become grey or RGB of 8 bits without loss of range."""
+
+SIXTEEN_BITS = re.compile(r";16[BLN]|^\('RGB', \d{4,}\)$")
+"""What Pillow passes to its decoder if a file has 16 bits per colour, of which RGB keeps the upper 8: a type such as
+RGB;16B, or RGB and the largest number in a PPM file."""
 
 MOST_PIXELS = 89_478_485
 """Pillow's own limit, from which on it warns: 268 MB in RGB."""
@@ -46,6 +51,8 @@ def decode_image(source: Path | bytes, mode: Literal["L", "RGB"], side: int, squ
         with _opened(source) as file:
             if file.mode not in MODES:
                 raise ValueError(f"its pixels are of type {file.mode}, not 8 bits per colour")
+            if any(SIXTEEN_BITS.search(str(tile[3])) for tile in file.tile):
+                raise ValueError(f"its pixels are of type {file.mode} with 16 bits, not 8 bits per colour")
             if file.width * file.height > MOST_PIXELS:
                 raise ValueError(f"it has {file.width}x{file.height} pixels; allowed: up to {MOST_PIXELS} in all")
             image = file.convert(mode)
@@ -65,7 +72,7 @@ def decode_image(source: Path | bytes, mode: Literal["L", "RGB"], side: int, squ
 
 
 @contextmanager
-def _opened(source: Path | bytes) -> Iterator[Image.Image]:
+def _opened(source: Path | bytes) -> Iterator[ImageFile.ImageFile]:
     """Open an image; only its header is read here.
 
     Pillow's own warning about many pixels is suppressed, because the caller reports them. Warning filters are global to

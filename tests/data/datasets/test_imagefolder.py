@@ -153,6 +153,20 @@ def cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:1000])
 
 
+def chunk(kind: bytes, content: bytes) -> bytes:
+    """A chunk of a PNG file."""
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def png(side: int, bits: int, pixels: bytes) -> bytes:
+    """A square RGB image."""
+    header = struct.pack(">IIBBBBB", side, side, bits, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+DEEP = zlib.compress(bytes([0, 1, 128, 2, 0, 3, 255]))
+"""A row without a filter: one pixel of 16 bits per colour."""
+
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (shutil.rmtree, "/train: no such folder, or it cannot be read; "),
     (lambda folder: shutil.rmtree(folder / "test"), "/test: no such folder, or it cannot be read; "),
@@ -166,6 +180,8 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (cut, "/train/cat/a.jpg cannot be decoded (image file is truncated"),
     (lambda folder: (folder / "train/cat/x.png").mkdir(), "/train/cat/x.png cannot be read: it is not a regular file"),
     (lambda folder: paint(folder / "train/cat/x.png", 60_000, mode="I;16"), "x.png cannot be decoded (its pixels are "),
+    (bad("train/cat/x.png", png(1, 16, DEEP)), "/x.png cannot be decoded (its pixels are of type RGB with 16 bits"),
+    (bad("train/cat/x.ppm", b"P6 1 1 65535\n" + bytes(6)), "/x.ppm cannot be decoded (its pixels are of type RGB with"),
     (lambda folder: os.mkdir(os.fsencode(folder / "train") + b"/\xff"), "/train has an entry named '\\udcff'; names "),
     (lambda folder: os.mkdir(folder / "train/a\nb"), "/train has an entry named 'a\\nb'; names must be printable"),
 ]
@@ -207,11 +223,7 @@ def test_very_large_images_are_rejected_in_one_line(
 ) -> None:
     """Their headers are enough: the files have no pixels, and Pillow's own warning is not shown."""
     folder = write(tmp_path)
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    chunk = b"IHDR" + header
-    png = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
-    png += struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
-    (folder / "train/cat/a.png").write_bytes(png)
+    (folder / "train/cat/a.png").write_bytes(png(side, 8, b""))
     with pytest.raises(InputError, match=complaint):
         pets(tmp_path).load()
     assert not recwarn.list
