@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
@@ -21,11 +21,11 @@ class DirichletProportions(TrainSplitPartition):
 
     Attributes (besides those of :class:`TrainSplitPartition`):
         seed: taken modulo 2³².
-        beta: β > 0, the concentration; NIID-Bench usually takes 0.5.
+        beta: β > 0, the concentration, at most 1e300: a draw's sum overflows beyond; NIID-Bench usually takes 0.5.
         min_samples: smallest number of training samples of a client; 10 in NIID-Bench.
     """
 
-    beta: Annotated[float, Gt(0)]
+    beta: Annotated[float, Gt(0), Le(1e300)]
     min_samples: Annotated[int, Ge(1)]
 
     def draws_exhausted(self, draws: int) -> InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
@@ -24,10 +24,11 @@ class DirichletHsu(TrainSplitPartition):
     samples. If N does not divide n, the first clients have one sample more.
 
     Attributes (besides those of :class:`TrainSplitPartition`):
-        alpha: α, at least 1e-6, the concentration; small values give about one class per client, large ones give p.
+        alpha: α, from 1e-6 to 1e300, the concentration; small values give about one class per client, large ones
+            give p.
     """
 
-    alpha: Annotated[float, Ge(1e-6)]
+    alpha: Annotated[float, Ge(1e-6), Le(1e300)]
 
     needs_classes: ClassVar[bool] = True
 

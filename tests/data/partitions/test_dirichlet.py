@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from fedrun.config.config_class import ArgumentError
 from fedrun.data.partitions.dirichlet import Dirichlet
+from fedrun.data.partitions.dirichlet_hsu import DirichletHsu
 from fedrun.system.errors import InputError
 
 
@@ -110,3 +111,11 @@ def test_a_hopeless_setting_ends_in_an_error_that_says_what_to_change(make_datas
 def test_wrong_keys_are_refused_when_the_partition_is_made(wrong):
     with pytest.raises(ArgumentError):
         Dirichlet(**{"clients": 5, "beta": 0.5, "min_samples": 10, "seed": None} | wrong)
+
+
+def test_a_concentration_whose_sum_over_clients_overflows_is_refused():
+    """1e308 is no small beta."""
+    with pytest.raises(ArgumentError, match=r"beta=1e\+308; allowed: a finite number, above 0 and at most 1e\+300$"):
+        Dirichlet(clients=5, beta=1e308, min_samples=1, seed=0)
+    with pytest.raises(ArgumentError, match=r"alpha=1e\+308; allowed: .* at most 1e\+300$"):
+        DirichletHsu(clients=5, alpha=1e308, seed=0)
