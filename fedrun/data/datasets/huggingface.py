@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -287,9 +286,14 @@ def _parts(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
             loaded: Any = datasets.load_from_disk(str(folder))
             if config.subset is not None:
                 raise InputError(f"dataset.subset={config.subset}: {config.name} has none; allowed: null")
+        elif folder.is_dir():
+            texts = {}
+            if config.client is not None and datasets.load_dataset_builder(str(folder), config.subset).name == "csv":
+                texts = {"converters": {config.client: str}}  # 007 is another client than 7
+            loaded = datasets.load_dataset(str(folder), config.subset, **texts)
         else:
-            with nullcontext() if folder.is_dir() else hub_or_cache():
-                loaded = datasets.load_dataset(str(folder) if folder.is_dir() else config.name, config.subset)
+            with hub_or_cache():
+                loaded = datasets.load_dataset(config.name, config.subset)
     except InputError:
         raise
     except Exception as error:  # the library raises errors of many kinds

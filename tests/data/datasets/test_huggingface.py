@@ -79,6 +79,16 @@ def test_clients_in_a_column(reviews: Path) -> None:
     assert dataset.targets.tolist() == [0, 1, 1, 0]
 
 
+def test_clients_in_a_csv_file_are_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label,who\na,0,7\nb,1,007\nc,1,7\n")
+    (tmp_path / "test.csv").write_text("text,label,who\nd,0,7\n")
+    dataset = texts(tmp_path, client="who").load()
+    assert dataset.users is not None
+    assert dataset.users.names == ("007", "7", "7")
+    assert dataset.users.offsets.tolist() == [0, 1, 3, 4]
+    assert dataset.inputs[:, 0].tolist() == [98, 97, 99, 100]
+
+
 def test_the_next_symbol(reviews: Path) -> None:
     dataset = texts(reviews, label=None).load()
     assert dataset.spec == Spec((4,), 257, 257, LanguageModelling(), 256)
