@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -282,18 +283,7 @@ def _parts(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
     datasets.disable_progress_bars()
     folder = Path(config.name).expanduser()
     try:
-        if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
-            loaded: Any = datasets.load_from_disk(str(folder))
-            if config.subset is not None:
-                raise InputError(f"dataset.subset={config.subset}: {config.name} has none; allowed: null")
-        elif folder.is_dir():
-            texts = {}
-            if config.client is not None and datasets.load_dataset_builder(str(folder), config.subset).name == "csv":
-                texts = {"converters": {config.client: str}}  # 007 is another client than 7
-            loaded = datasets.load_dataset(str(folder), config.subset, **texts)
-        else:
-            with hub_or_cache():
-                loaded = datasets.load_dataset(config.name, config.subset)
+        loaded = _loaded(config, folder)
     except InputError:
         raise
     except Exception as error:  # the library raises errors of many kinds
@@ -301,7 +291,7 @@ def _parts(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
         cause = error.__cause__ if unsaid and error.__cause__ else error
         reason = one_line(str(cause).strip().partition("\n")[0] or type(cause).__name__, 160)
         if folder.is_dir():
-            cure = "allowed: a folder of save_to_disk, or with Parquet, CSV or JSON files"
+            cure = "allowed: a folder of save_to_disk, or with Parquet, CSV or JSON files, and rows in every split"
         else:
             cure = (
                 f"there is no such folder; where the internet can be reached: hf download --repo-type dataset "
@@ -317,6 +307,28 @@ def _parts(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
             raise InputError(f"dataset.{key}={split}: no such split; {config.name} has {', '.join(loaded)}{alone}")
     train = _numbered(config, loaded[config.train])
     return _drawn(config, train) if config.test is None else (train, _numbered(config, loaded[config.test]))
+
+
+def _loaded(config: HuggingFace, folder: Path) -> Any:
+    """The splits by name, or a single one, from the folder or else from the hub."""
+    import datasets
+
+    if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
+        if config.subset is not None:
+            raise InputError(f"dataset.subset={config.subset}: {config.name} has none; allowed: null")
+        for state in sorted(folder.glob("**/state.json")):
+            if not json.loads(state.read_bytes())["_data_files"]:  # which the library cannot load
+                raise InputError(
+                    f"dataset.name={config.name}: the split in {state.parent} has no rows; allowed: at least one"
+                )
+        return datasets.load_from_disk(str(folder))
+    if not folder.is_dir():
+        with hub_or_cache():
+            return datasets.load_dataset(config.name, config.subset)
+    texts = {}
+    if config.client is not None and datasets.load_dataset_builder(str(folder), config.subset).name == "csv":
+        texts = {"converters": {config.client: str}}  # 007 is another client than 7
+    return datasets.load_dataset(str(folder), config.subset, **texts)
 
 
 def _drawn(config: HuggingFace, rows: datasets.Dataset) -> tuple[datasets.Dataset, datasets.Dataset]:

@@ -89,6 +89,19 @@ def test_clients_in_a_csv_file_are_as_they_are_written(tmp_path: Path) -> None:
     assert dataset.inputs[:, 0].tolist() == [98, 97, 99, 100]
 
 
+def test_a_split_without_rows_is_named(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "saved", {"text": ["a", "b"], "label": [0, 1]}, {"text": [], "label": []})
+    with pytest.raises(InputError) as refusal:
+        texts(folder).load()
+    assert str(refusal.value) == (
+        f"dataset.name={folder}: the split in {folder}/test has no rows; allowed: at least one"
+    )
+    (tmp_path / "train.csv").write_text("text,label\na,0\nb,1\n")
+    (tmp_path / "test.csv").write_text("text,label\n")
+    with pytest.raises(InputError, match=r"; allowed: .* files, and rows in every split$"):
+        texts(tmp_path).load()
+
+
 def test_the_next_symbol(reviews: Path) -> None:
     dataset = texts(reviews, label=None).load()
     assert dataset.spec == Spec((4,), 257, 257, LanguageModelling(), 256)
