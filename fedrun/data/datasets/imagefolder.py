@@ -61,7 +61,7 @@ class ImageFolder(ImageFiles):
 
     def _own_split(self, source: Path, share: float) -> Split:
         folders = class_folders(source)
-        if folders.keys() == {"train", "test"}:
+        if folders.keys() >= {"train", "test"}:  # a third one may be for validation
             raise InputError(f"{source} has its own train and test; set dataset.test_share=null")
         names = self._checked(folders, source)
         train, test = [], []

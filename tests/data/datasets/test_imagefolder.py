@@ -200,9 +200,12 @@ def test_bad_folders_and_images_are_refused(tmp_path: Path, damage: Callable[[Pa
 
 
 def test_a_share_of_a_folder_with_a_split_is_refused(tmp_path: Path) -> None:
-    write(tmp_path)
+    folder = write(tmp_path)
     with pytest.raises(InputError, match="pets has its own train and test; set dataset.test_share=null$"):
         pets(tmp_path, test_share=0.5).load()
+    paint(folder / "val/cat/v.png", 6)
+    with pytest.raises(InputError, match="pets has its own train and test; set dataset.test_share=null$"):
+        pets(tmp_path, classes=3, test_share=0.5).load()
     with pytest.raises(InputError, match="none cannot be read: No such file or directory$"):
         pets(tmp_path, folder="none", test_share=0.5).load()
 
