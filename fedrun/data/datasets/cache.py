@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from fedrun.data.datasets.regular_file import stat_regular
+from fedrun.data.datasets.user_path import user_path
 from fedrun.data.download.catalogue import CACHE
 from fedrun.system.checksums import CHECKSUMS, damaged_files, write_checksums
 from fedrun.system.errors import InputError
@@ -90,7 +91,7 @@ class Cached:
 
 def cache_place(source: Path, cache_dir: str | None, name: str) -> Path:
     """The folder of a dataset's caches: next to the source, or below ``cache_dir`` under the dataset's name."""
-    return source / CACHE if cache_dir is None else Path(cache_dir).expanduser() / name
+    return source / CACHE if cache_dir is None else user_path(cache_dir, "cache_dir") / name
 
 
 def cache_key(what: str, files: Iterable[Path]) -> str:

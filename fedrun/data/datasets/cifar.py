@@ -12,6 +12,7 @@ from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.in_memory import in_memory
 from fedrun.data.datasets.torchvision_files import TorchvisionFiles
+from fedrun.data.datasets.user_path import user_path
 
 
 @config_class
@@ -32,7 +33,7 @@ class Cifar(TorchvisionFiles, ColourImages):
 
     @property
     def folder(self) -> Path:
-        return Path(self.data_dir).expanduser() / str(self.torchvision_dataset().base_folder)
+        return user_path(self.data_dir, "dataset.data_dir") / str(self.torchvision_dataset().base_folder)
 
     @property
     def files(self) -> tuple[str, ...]:

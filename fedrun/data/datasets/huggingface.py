@@ -18,6 +18,7 @@ from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Symb
 from fedrun.data.datasets.image_decoding import decode_image
 from fedrun.data.datasets.text_symbols import NO_WORD, split_texts, tokenizer_hash, vocabulary_of
 from fedrun.data.datasets.user_order import by_user, numbered
+from fedrun.data.datasets.user_path import user_path
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.data.tasks.symbols import IGNORED, LanguageModelling, TokenClassification
@@ -281,7 +282,7 @@ def _parts(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
     import datasets
 
     datasets.disable_progress_bars()
-    folder = Path(config.name).expanduser()
+    folder = user_path(config.name, "dataset.name")
     try:
         loaded = _loaded(config, folder)
     except InputError:

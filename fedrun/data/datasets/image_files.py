@@ -13,6 +13,7 @@ from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.image_cache import ClassFiles, cached_images
+from fedrun.data.datasets.user_path import user_path
 from fedrun.system.fingerprint import fingerprint
 
 
@@ -41,7 +42,7 @@ class ImageFiles(ColourImages):
     @property
     def source(self) -> Path:
         """The folder with the images."""
-        return Path(self.data_dir).expanduser() / self.folder
+        return user_path(self.folder, "dataset.folder", user_path(self.data_dir, "dataset.data_dir"))
 
     def decoded(self, names: tuple[str, ...], train: Sequence[ClassFiles], test: Sequence[ClassFiles]) -> Dataset:
         """The dataset of these image files, from the cache.

@@ -37,6 +37,7 @@ from fedrun.data.datasets.cache import (
     write_cache,
 )
 from fedrun.data.datasets.json_nesting import BoundedNesting, NestingError
+from fedrun.data.datasets.user_path import user_path
 from fedrun.data.download.catalogue import UNSPLIT
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
@@ -191,7 +192,7 @@ class LeafDataset(DatasetConfig):
     @property
     def folder(self) -> Path:
         """The folder of ``train`` and ``test``."""
-        return Path(self.data_dir).expanduser() / self.name
+        return user_path(self.data_dir, "dataset.data_dir") / self.name
 
     def load(self) -> Dataset:
         """Map the cache, after making it from the source files if they have none yet.

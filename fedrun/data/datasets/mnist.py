@@ -14,6 +14,7 @@ from fedrun.data.datasets.base import Dataset, Scaled, Spec
 from fedrun.data.datasets.idx import find_idx, read_idx
 from fedrun.data.datasets.in_memory import in_memory, require_labels
 from fedrun.data.datasets.torchvision_files import TorchvisionFiles
+from fedrun.data.datasets.user_path import user_path
 from fedrun.system.errors import InputError
 
 SIDE = 28
@@ -52,7 +53,7 @@ class IdxImages(TorchvisionFiles):
 
     @property
     def folder(self) -> Path:
-        return Path(self.data_dir).expanduser() / self.name / "raw"
+        return user_path(self.data_dir, "dataset.data_dir") / self.name / "raw"
 
     @property
     def files(self) -> tuple[str, ...]:

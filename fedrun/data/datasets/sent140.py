@@ -20,6 +20,7 @@ from fedrun.data.datasets.base import Encoding, Scaled, Spec
 from fedrun.data.datasets.cache import StoredType, cache_key
 from fedrun.data.datasets.leaf import Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
 from fedrun.data.datasets.regular_file import ends_in_quoted_text
+from fedrun.data.datasets.user_path import user_path
 from fedrun.data.datasets.user_tables import ROWS, grouped
 from fedrun.data.datasets.word_vectors import WordVectors, word_vectors
 from fedrun.system.errors import InputError
@@ -67,7 +68,7 @@ class Sent140(LeafDataset):
         return Scaled(divisor=1.0)
 
     def decoder(self) -> Decoder:
-        return MeanVectors(Path(self.vectors).expanduser(), self.dimension)
+        return MeanVectors(user_path(self.vectors, "dataset.vectors"), self.dimension)
 
     def sources(self) -> tuple[FileFormat, ...]:
         return (LeafJson(self.decoder()), TweetTable(self.decoder()))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from fedrun.system.errors import InputError, one_line
@@ -74,10 +74,10 @@ def tokenizer_of(name: str) -> Any:
     import transformers
 
     try:
-        with nullcontext() if Path(name).is_dir() else hub_or_cache():
+        with nullcontext() if os.path.isdir(name) else hub_or_cache():
             return transformers.AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError) as error:
-        if Path(name).is_dir():
+        if os.path.isdir(name):
             reason = one_line(str(error).strip().partition("\n")[0], 200)
             raise InputError(
                 f"dataset.tokenizer={name}: cannot be loaded ({reason}); allowed: a folder that save_pretrained has "

@@ -11,6 +11,7 @@ from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.image_cache import ClassFiles, cached_images, class_folders, images_in
 from fedrun.data.datasets.regular_file import read_lines
+from fedrun.data.datasets.user_path import user_path
 from fedrun.system.errors import InputError
 
 CLASSES = 200
@@ -48,7 +49,7 @@ class TinyImageNet(ColourImages):
             InputError: folders or images are missing, malformed or contradict the annotations; the cache is damaged or
                 cannot be written.
         """
-        source = Path(self.data_dir).expanduser() / self.name
+        source = user_path(self.data_dir, "dataset.data_dir") / self.name
         for folder in (source / "train", source / "val" / "images"):
             if not folder.is_dir():
                 raise InputError(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import DatasetConfig
+from fedrun.data.datasets.user_path import user_path
 from fedrun.system.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class TorchvisionFiles(DatasetConfig):
         from fedrun.data.download.catalogue import catalogue
         from fedrun.data.download.install import download_dataset
 
-        data_dir = Path(self.data_dir).expanduser()
+        data_dir = user_path(self.data_dir, "dataset.data_dir")
         log.info("downloading %s to %s", self.option, self.folder)
         folder = self.folder.relative_to(data_dir)
         required = tuple(f"{folder}/{file.replace('[.gz]', '*')}" for file in self.files)
