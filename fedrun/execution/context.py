@@ -12,8 +12,9 @@ from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_contract import check_client_state
 from fedrun.strategies.client_state import LAST, OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.clustering.context import TrainingContext
+from fedrun.strategies.idle_training import IDLE, IdleTraining
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.server import IdleTraining, Senders, ServerStrategy
+from fedrun.strategies.server import Senders, ServerStrategy
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.record import Trained
 from fedrun.uploads.attacks.base import Attack
@@ -95,7 +96,7 @@ class ExecutionContext(TrainingContext):
         if self.private is not None:
             lengths = {**lengths, PRIVATE: self.private_size}
         if self.idle_training is not None:
-            lengths = {**lengths, **self.idle_training.client_state(layout)}
+            lengths = {**lengths, IDLE: layout.trainable}
         lengths = {**lengths, **self.pipeline.client_state(self.client.sends)}
         if self.stores_last_upload:
             lengths = {**lengths, LAST: layout.size}

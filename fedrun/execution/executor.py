@@ -17,6 +17,7 @@ from fedrun.strategies.client_contract import check_constants, check_finished, c
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.contract import versions
+from fedrun.strategies.idle_training import IDLE
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import generator
 from fedrun.training.batches import processed, steps_of
@@ -242,12 +243,10 @@ class Executor(ABC):
             excluded: the clients whose uploads were not accepted. They lose the result of their idle training, which
                 lasts for one round.
         """
-        idle_training = self.context.idle_training
-        names = idle_training.client_state(self.context.network.layout).keys() if idle_training is not None else set()
         expired = {
-            client: {name: vector for name, vector in states.held[client].items() if name not in names}
+            client: {name: vector for name, vector in states.held[client].items() if name != IDLE}
             for client in excluded
-            if not names.isdisjoint(states.held.get(client, {}))
+            if self.context.idle_training is not None and IDLE in states.held.get(client, {})
         }
         return states.updated({**expired, **accepted})
 

@@ -2,48 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import torch
 from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
-from fedrun.models.flat_network import Layout
-from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.feddc import GRADIENT, FedDCServer
-from fedrun.strategies.server import CohortUpdate, IdleTraining, Round, ServerState
-from fedrun.strategies.vectors import MODEL, Vectors
-
-IDLE = "idle"
-"""g_k in a client's state: the displacement of its parameters by training that was not sent, ``[T]``."""
-
-
-@dataclass(frozen=True)
-class FusedStart(IdleTraining):
-    """A client that was idle in the round before starts at θ + α (η_t / η_{t−1}) g_k, the others at θ.
-
-    Attributes:
-        alpha: α in (0, 1].
-    """
-
-    alpha: float
-
-    def client_state(self, layout: Layout) -> dict[str, int]:
-        return {IDLE: layout.trainable}
-
-    def keep(self, start: torch.Tensor, model: torch.Tensor, layout: Layout) -> Vectors:
-        # g_k = y_k − θ'
-        return {IDLE: model[: layout.trainable] - start[: layout.trainable]}
-
-    def start(self, start: torch.Tensor, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
-        if client.round == 0:
-            return start
-        fused = start.clone()
-        # θ + α (η_t / η_{t−1}) g_k
-        ratio = client.lr / client.local.rate(client.round - 1)
-        fused[..., : client.trainable].add_(client_state[IDLE], alpha=self.alpha * ratio)
-        return fused
+from fedrun.strategies.idle_training import IdleTraining
+from fedrun.strategies.server import CohortUpdate, Round, ServerState
+from fedrun.strategies.vectors import MODEL
 
 
 @config_class
@@ -69,7 +36,7 @@ class FedUmf(FedDCServer):
 
     @property
     def idle_training(self) -> IdleTraining | None:
-        return FusedStart(self.alpha) if self.alpha else None
+        return IdleTraining(self.alpha) if self.alpha else None
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         if GRADIENT in update.mean:

@@ -12,9 +12,9 @@ from annotated_types import Gt
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.adam import Adam
+from fedrun.strategies.idle_training import IdleTraining
 from fedrun.strategies.server import (
     CohortUpdate,
-    IdleTraining,
     Requirement,
     Round,
     Rows,

@@ -11,7 +11,7 @@ import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.idle_training import IdleTraining
 from fedrun.strategies.vectors import MODEL, Vectors
 
 Rows = Literal["none", "head", "parameters", "all"]
@@ -167,32 +167,6 @@ class ServerState:
 def uniform(senders: Senders) -> torch.Tensor:
     """The weights of a plain mean: 1 for every client, float64 ``[C]``."""
     return torch.ones(len(senders.clients), dtype=torch.float64)
-
-
-class IdleTraining(ABC):
-    """Training of clients in rounds for which they are not selected. It changes the model at which they start later.
-
-    Its result lasts for one round: only a client that is selected in the next round uses it.
-    """
-
-    @abstractmethod
-    def client_state(self, layout: Layout) -> dict[str, int]:
-        """The lengths of the vectors that an idle client keeps, by name."""
-
-    @abstractmethod
-    def keep(self, start: torch.Tensor, model: torch.Tensor, layout: Layout) -> Vectors:
-        """The vectors that an idle client keeps after its training from ``start`` to ``model``, ``[P]`` each."""
-
-    @abstractmethod
-    def start(self, start: torch.Tensor, client_state: Vectors, client: ClientInfo) -> torch.Tensor:
-        """The model ``[..., P]`` at which a selected client starts; a new tensor, or ``start`` itself.
-
-        Args:
-            start: the client strategy's choice, ``[..., P]``.
-            client_state: the clients' states, with zeros under the names of :meth:`client_state` for clients that were
-                not idle.
-            client: the information about the client.
-        """
 
 
 class ServerStrategy(ABC):
