@@ -51,6 +51,31 @@ def _check_colluding(experiment: Experiment, attackers: int, clients: int, cohor
         )
 
 
+def _check_uploads(experiment: Experiment, clients: int, cohort: int) -> None:
+    """Reject settings with which a round may have fewer uploads than the server strategy can aggregate.
+
+    Args:
+        experiment: experiment of the run.
+        clients: N.
+        cohort: M, the number of clients per round.
+
+    Raises:
+        InputError: naming the setting and what is allowed.
+    """
+    least, participation = experiment.strategy.server.least_uploads, experiment.participation
+    participants = participation.fewest(cohort, clients, experiment.first_rounds)
+    for setting, fewest, allowed in (
+        (f"clients_per_round={experiment.clients_per_round:g}", cohort, f"{least} or more clients"),
+        (experiment.chosen("participation"), participants, "participation=everyone"),
+        (experiment.chosen("aggregation"), experiment.aggregation.fewest(cohort), "aggregation=synchronous"),
+    ):
+        if fewest < least:
+            raise InputError(
+                f"{setting} with {experiment.strategy.named_server}, which needs at least {least} uploads: a round may "
+                f"have only {fewest}; allowed: {allowed}"
+            )
+
+
 def first_phase(experiment: Experiment, federation: Federation, device: torch.device) -> Phase:
     """The first phase of a run; most runs have no other.
 
@@ -59,22 +84,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     """
     strategy, dataset, clients = experiment.strategy, federation.dataset, len(federation.train)
     cohort = cohort_size(1 if experiment.population.pooled else experiment.clients_per_round, clients)
-    strategy.server.check(experiment.first_rounds, cohort)
-    least = strategy.server.least_uploads
-    participation, aggregation = experiment.participation, experiment.aggregation
-    for rule, fewest, allowed in (
-        (
-            experiment.chosen("participation"),
-            participation.fewest(cohort, clients, experiment.first_rounds),
-            "participation=everyone",
-        ),
-        (experiment.chosen("aggregation"), aggregation.fewest(cohort), "aggregation=synchronous"),
-    ):
-        if fewest < least:
-            raise InputError(
-                f"{rule} with {strategy.named_server}, which needs at least {least} uploads: a round may have only "
-                f"{fewest}; allowed: {allowed}"
-            )
+    _check_uploads(experiment, clients, cohort)
     experiment.aggregation.check_clients(clients)
     strategy.afterwards().check_clients(clients)
     experiment.model.check(dataset.spec)

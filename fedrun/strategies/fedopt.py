@@ -100,7 +100,7 @@ class FedAdagrad(FedOpt):
 
     variant: Variant
 
-    def check(self, rounds: int, cohort: int | None = None) -> None:
+    def check(self, rounds: int) -> None:
         if self.variant == "torch" and self.beta1:
             raise InputError(
                 f"strategy.server.beta1={self.beta1}: torch's Adagrad has no first moment; allowed with "

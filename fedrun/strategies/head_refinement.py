@@ -106,8 +106,8 @@ class HeadRefinement(ServerStrategy):
     def _adam(self) -> Adam:
         return Adam(self.lr, (0.9, 0.999), self.adam_eps)
 
-    def check(self, rounds: int, cohort: int | None = None) -> None:
-        self.base.check(rounds, cohort)
+    def check(self, rounds: int) -> None:
+        self.base.check(rounds)
         inner = self.base
         while isinstance(inner, HeadRefinement):
             if inner.moments == self.moments:

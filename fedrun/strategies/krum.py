@@ -9,7 +9,7 @@ from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
 from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, ServerState, ServerStrategy
-from fedrun.system.errors import InputError, RunError
+from fedrun.system.errors import RunError
 
 
 @config_class
@@ -32,13 +32,6 @@ class Krum(ServerStrategy):
     @property
     def least_uploads(self) -> int:
         return max(2 * self.byzantine + 3, self.keep)
-
-    def check(self, rounds: int, cohort: int | None = None) -> None:
-        if cohort is not None and cohort < self.least_uploads:
-            raise InputError(
-                f"clients_per_round: Krum with byzantine={self.byzantine} and keep={self.keep} needs at least "
-                f"{self.least_uploads} uploads, but a round has only {cohort}; raise it, or lower the two"
-            )
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         assert update.rows is not None

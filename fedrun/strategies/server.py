@@ -224,10 +224,8 @@ class ServerStrategy(ABC):
     def wants(self) -> frozenset[Requirement]:
         return frozenset()
 
-    def check(self, rounds: int, cohort: int | None = None) -> None:
-        """Reject settings that cannot work in a run of this many rounds, of this many clients each.
-
-        Called before data are loaded, when the cohort's size may be unknown (None), and again when it is known.
+    def check(self, rounds: int) -> None:
+        """Reject settings that cannot work in a run of this many rounds.
 
         Raises:
             InputError: naming the key and what is allowed.

@@ -65,12 +65,12 @@ class TurboSVM(HeadRefinement):
     def needs(self) -> frozenset[str]:
         return self.base.needs | {MODEL}
 
-    def check(self, rounds: int, cohort: int | None = None) -> None:
+    def check(self, rounds: int) -> None:
         if self.base.rows != "none":
             raise InputError(
                 "strategy.server.base: TurboSVM's base must be an averaging strategy such as fedavg or fedadam"
             )
-        super().check(rounds, cohort)
+        super().check(rounds)
         if self.schedule != "constant" and self.schedule_rounds is not None and rounds > self.schedule_rounds:
             raise InputError(
                 f"rounds={rounds}: the SVM's schedule ends after strategy.server.schedule_rounds="
