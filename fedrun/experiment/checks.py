@@ -6,71 +6,8 @@ from fedrun.config.option_name import chosen_where
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.data.targets import Target
 from fedrun.experiment.settings import Settings
-from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import EMBEDDINGS, ClientStrategy, compares_embeddings, is_personal, overrides
-from fedrun.strategies.vectors import MODEL
+from fedrun.strategies.client import compares_embeddings, is_personal
 from fedrun.system.errors import InputError
-
-
-def check_head(settings: Settings, layout: Layout) -> None:
-    """Reject a strategy that uses the head or class embeddings, where the model has no head.
-
-    Raises:
-        InputError: naming the part of the strategy.
-    """
-    if layout.head_size:
-        return
-    strategy, evaluation = settings.strategy, settings.evaluation
-    client, server, clusters = strategy.client, strategy.server, strategy.clusters()
-    measured = client.wants & (EMBEDDINGS | {"training_embeddings", "label_counts"})
-    private = client.private(layout)
-    needing = chosen_where(
-        ("strategy/client", client, measured or (private is not None and not private.any())),
-        ("strategy/server", server, "head" in server.wants or server.rows == "head"),
-        ("strategy/clustering", clusters, clusters.infers or clusters.reports_labels),
-        ("strategy/post_training", strategy.afterwards(), strategy.afterwards().last_rounds(2)),
-    )
-    if evaluation.tuned_by and evaluation.tuning_part == "head":
-        needing.append("evaluation.tuning_part=head")
-    if needing:
-        raise InputError(
-            f"{needing[0]} needs a head, and this model has none (no linear layer that computes the outputs); choose "
-            "another strategy, such as fedavg, or another model"
-        )
-
-
-def check_shared(settings: Settings, layout: Layout) -> None:
-    """Reject client strategies that send nothing of a model that they are to send, train nothing of it, or compare
-    embeddings that do not change.
-
-    Raises:
-        InputError: naming the client strategy.
-    """
-    strategy, local = settings.strategy, settings.local
-    client = strategy.client
-    private = client.private(layout)
-    epochs = range(local.epochs or local.steps or 1)
-    if MODEL in client.sends and private is not None and private[: layout.uploaded].all():
-        raise InputError(
-            f"{strategy.named_client} keeps all trained parameters of this model on the clients, and nothing is left "
-            "to send; choose strategy=solo, or a model that trains layers below its head"
-        )
-    if not EMBEDDINGS.isdisjoint(client.wants) and layout.head_size == layout.trainable:
-        raise InputError(
-            f"{strategy.named_client} compares embeddings, and no trained layer of this model lies below its head, so "
-            "that they do not change; choose another strategy, or a model that trains layers below its head"
-        )
-    if overrides(client, "frozen") and all(_all_frozen(client, layout, epoch) for epoch in epochs):
-        raise InputError(
-            f"{strategy.named_client} trains no parameter of this model in any epoch; choose another strategy, or a "
-            "model that trains layers below its head"
-        )
-
-
-def _all_frozen(client: ClientStrategy, layout: Layout, epoch: int) -> bool:
-    """Whether no parameter moves in an epoch."""
-    frozen = client.frozen(layout, epoch)
-    return frozen is not None and bool(frozen.all())
 
 
 def check_appeal(settings: Settings) -> None:

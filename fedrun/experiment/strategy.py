@@ -10,14 +10,11 @@ from fedrun.config.build import option
 from fedrun.config.config_class import config_class
 from fedrun.config.option_name import chosen
 from fedrun.config.options import options
-from fedrun.models.adapters import adapters_of
-from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, is_personal
 from fedrun.strategies.client_contract import check_client_attributes
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.local_training import LocalTraining
-from fedrun.strategies.lora import ResidualServer
 from fedrun.strategies.post_training import PostTraining
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.server_contract import check_server_attributes
@@ -95,31 +92,6 @@ class Strategy:
                     f"local.optimizer={local.optimizer}: {chosen(f'strategy/{key}', part)} is defined by SGD steps "
                     "alone; allowed: sgd"
                 )
-
-    def check_private(self, layout: Layout) -> None:
-        """Reject a server strategy that needs the heads or the adapters that clients keep, or that changes the weights
-        below them.
-        """
-        private = self.client.private(layout)
-        if "head" in self.server.wants and private is not None and private[layout.head].any():
-            raise InputError(
-                f"{self.named_client} keeps the head on the clients, and {self.named_server} changes the "
-                "global one, which no client would use; choose another server strategy, such as fedavg"
-            )
-        matrices = [matrix for adapter in adapters_of(layout) for matrix in (adapter.a, adapter.b)]
-        if not isinstance(aggregating(self.server), ResidualServer):
-            return
-        if private is not None and any(private[matrix.start : matrix.stop].any() for matrix in matrices):
-            raise InputError(
-                f"{self.named_client} keeps matrices of the adapters on the clients, and {self.named_server} needs "
-                "all products of both; choose another server strategy, such as fedavg"
-            )
-        carried = self.client.carried(layout)
-        if any(max(carried.start, matrix.start) < min(carried.stop, matrix.stop) for matrix in matrices):
-            raise InputError(
-                f"{self.named_client} combines adapters of earlier rounds with later models, and {self.named_server} "
-                "changes the weights below them in every round; choose another server strategy, such as fedit"
-            )
 
 
 def _options(group: str, fits: Callable[[Any], bool]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fedrun.config.option_name import chosen, chosen_where
 from fedrun.experiment.settings import Settings
 from fedrun.experiment.strategy import Strategy
-from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, overrides
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.fedavg import FedAvg
@@ -96,30 +95,6 @@ def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_s
         raise InputError(
             f"{chosen('attack', attack)} forges models, which {strategy.named_client} "
             "does not send; choose another attack"
-        )
-
-
-def check_parameters(settings: Settings, layout: Layout) -> None:
-    """Reject compression and attacks if all parameters stay with the clients.
-
-    Raises:
-        InputError: naming the option and the strategy.
-    """
-    strategy, compression, attack = settings.strategy, settings.compression, settings.attack
-    private = strategy.client.private(layout)
-    if private is None or not private[: layout.trainable].all():
-        return
-    changing = []
-    if compression.changes_uploads:
-        changing.append(settings.chosen("compression"))
-    if compression.changes_downloads:
-        changing.append(f"compression.down={compression.down}")
-    if attack.share and not attack.changes_data:
-        changing.append(settings.chosen("attack"))
-    if changing:
-        raise InputError(
-            f"{changing[0]}: {strategy.named_client} keeps all parameters on the clients, and only those "
-            "would be changed; choose none"
         )
 
 

@@ -9,10 +9,10 @@ import torch
 from fedrun.data.datasets.base import Dataset, Symbols
 from fedrun.data.federation import Federation
 from fedrun.data.samples import Samples
-from fedrun.experiment.checks import check_client_tests, check_head, check_shared
+from fedrun.experiment.checks import check_client_tests
 from fedrun.experiment.experiment import Experiment
-from fedrun.experiment.upload_checks import check_parameters
 from fedrun.models.trial import check_network
+from fedrun.simulation.model_checks import check_model
 from fedrun.strategies.client_contract import check_masks
 from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.system.errors import InputError
@@ -96,11 +96,8 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
         smallest = min(smallest_batch(federation.train.sizes, experiment.local.batch_size), 2)
     check_network(network.network, dataset.spec, experiment.chosen("model"), smallest)
     check_masks(strategy.client, network.layout, range(experiment.local.epochs or 1))
-    strategy.check_private(network.layout)
     check_client_tests(experiment, federation.client_test is not None)
-    check_head(experiment, network.layout)
-    check_shared(experiment, network.layout)
-    check_parameters(experiment, network.layout)
+    check_model(experiment, network.layout)
     if experiment.attack.needs_rows and federation.attackers:
         varies = experiment.participation.varies and cohort < clients
         _check_colluding(experiment, len(federation.attackers), clients, 1 if varies else cohort)
