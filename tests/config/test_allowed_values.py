@@ -1,12 +1,59 @@
 """Fields' types in words."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Lt
+import pytest
+from annotated_types import Ge, Gt, Le, Lt
 
-from fedrun.config.allowed_values import describe
+from fedrun.config.allowed_values import describe, shown
 from fedrun.config.suggestions import did_you_mean
+from fedrun.strategies.fedprox import FedProx
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (int, "an integer"),
+        (float, "a finite number"),
+        (str, "a text"),
+        (bool, "true or false"),
+        (None, "null"),
+        (Annotated[int, Ge(1)], "an integer, at least 1"),
+        (Annotated[float, Gt(0), Le(1)], "a finite number, above 0 and at most 1"),
+        (Annotated[float, Ge(0), Lt(1)], "a finite number, at least 0 and below 1"),
+        (Annotated[str, "a remark"], "a text"),
+        (int | None, "an integer; or null"),
+        (Annotated[int, Ge(2)] | Annotated[float, Gt(0)], "an integer, at least 2; or a finite number, above 0"),
+        (Literal["samples", "uniform"], "samples, uniform"),
+        (Literal["never"] | int, "never; or an integer"),
+        (tuple[int, ...], "a list, each item an integer"),
+        (tuple[Annotated[float, Gt(0)], ...] | None, "a list, each item a finite number, above 0; or null"),
+        (FedProx, "a mapping whose _target_ is a FedProx"),
+    ],
+)
+def test_what_is_allowed(annotation: Any, words: str) -> None:
+    assert describe(type(None) if annotation is None else annotation) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (False, "false"),
+        (0, "0"),
+        (0.5, "0.5"),
+        ("fast", "fast"),
+        ("", "''"),
+        ((), "[]"),
+        ((1, None, (True,)), "[1,null,[true]]"),
+    ],
+)
+def test_values_are_shown_as_in_yaml(value: object, text: str) -> None:
+    assert shown(value) == text
 
 
 def test_bounds_are_those_of_the_values_that_are_not_null() -> None:
