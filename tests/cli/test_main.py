@@ -42,7 +42,7 @@ def names(group: str) -> list[str]:
     return sorted({path.stem for path in (conf_dir() / group).glob("*.yaml")} | set(listed))
 
 
-# One of each kind; tests/test_config.py has many more. A sweep is refused for the first of its jobs that is.
+# One of each kind; tests/config/test_config.py has many more. A sweep is refused for the first of its jobs that is.
 REFUSED = [
     ("local.batch_size=0", "local.batch_size=0: allowed: an integer, at least 1; or null"),
     (

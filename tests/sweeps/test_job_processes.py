@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: what the commands that are stopped in tests/test_stopping.py meet by chance only."""
+"""Jobs in processes of their own: what the commands that tests/runs/test_stopping.py stops meet by chance only."""
 
 from __future__ import annotations
 
