@@ -59,7 +59,7 @@ def own_results(
     executor = supported_executor(experiment.hardware.executor, context, len(clients))
     job = CohortJob(clients, 0, {MODEL: model}, ClientStates())
     for result in executor.client_results(job) if len(clients) else ():
-        number = int(clients[result.position])
+        number = result.client
         network.load(result.model)
         if of_train:
             train_loss[number] = evaluate(network, samples, train[number], batch_size).mean_loss

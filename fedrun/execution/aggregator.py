@@ -73,11 +73,12 @@ class Aggregator:
         self._weights: dict[int, float] | None = None  # by client, if they do not depend on reports
         self._means: dict[str, RunningMean] = {}
         self._rows_kept: Rows = "all" if context.attack is not None and context.attack.needs_rows else server.rows
-        self._rows: torch.Tensor | None = None  # [n, r], by position
+        self._rows: torch.Tensor | None = None  # [n, r]
+        self._row_of = {client: row for row, client in enumerate(clients.tolist())}
         self._origin: torch.Tensor | None = None  # [T], the broadcast parameters, if norms are measured
         if "squared_norms" in server.wants:
             self._origin = server.broadcast(state)[MODEL][: context.network.layout.trainable]
-        self._accepted: dict[int, Accepted] = {}  # by position
+        self._accepted: dict[int, Accepted] = {}  # by client
         self._processed: list[tuple[int, int, int]] = []  # as in CohortUpdate
         self._sample_weight = 0.0
         self._loss = 0.0
@@ -92,9 +93,8 @@ class Aggregator:
             fraction: a factor of its weight.
             counts: whether its costs, losses and state are recorded here; False if another aggregator does it.
         """
-        trained, position, uploads = result.trained, result.position, result.uploads
+        trained, client, uploads = result.trained, result.client, result.uploads
         if counts:
-            client = int(self.clients[position])
             backward, forward = measured_samples(self._context, int(self._context.clients.sizes[client]))
             processed = trained.processed + trained.measured + backward
             self._processed.append((client, processed, trained.compared + forward))
@@ -106,23 +106,23 @@ class Aggregator:
             return
         single = zip(uploads.items(), sums[: len(uploads)], strict=True)
         reports = {name: number for (name, vector), number in single if vector.numel() == 1}
-        weight = fraction * self._weight(position, reports)
+        weight = fraction * self._weight(client, reports)
         for name, vector in uploads.items():
             self._means.setdefault(name, RunningMean()).add(vector, weight)
         if self._rows_kept != "none":
             row = uploads[MODEL][row_entries(self._rows_kept, self._context.network.layout)]
             if self._rows is None:
                 self._rows = row.new_empty(len(self.clients), len(row))
-            self._rows[position] = row
+            self._rows[self._row_of[client]] = row
         squared_norm = self._squared_norm(uploads)
-        self._accepted[position] = Accepted(weight, trained.steps, reports, result.measures, squared_norm)
+        self._accepted[client] = Accepted(weight, trained.steps, reports, result.measures, squared_norm)
         if not counts:
             return
         state = dict(result.client_state)
         if self._context.stores_last_upload:
             state[LAST] = uploads[MODEL]
         # also an empty state, which drops the result of idle training
-        self.client_states[int(self.clients[position])] = self._keep(state)
+        self.client_states[client] = self._keep(state)
         self._sample_weight += sample_weight
         self._loss += loss
         self._score += score
@@ -134,7 +134,7 @@ class Aggregator:
         moved = uploads[MODEL][: len(self._origin)] - self._origin
         return float(torch.linalg.vector_norm(moved, dtype=torch.float64)) ** 2
 
-    def _weight(self, position: int, reports: dict[str, float]) -> float:
+    def _weight(self, client: int, reports: dict[str, float]) -> float:
         if not reports or "label_counts" in self._server.wants:
             if self._weights is None:
                 everyone = self._context.senders(self._everyone, self._server)
@@ -142,42 +142,35 @@ class Aggregator:
                 weights = self._server.weights(self._state, everyone) if imposed is None else imposed
                 check_weights(self._server, weights, len(self._everyone))
                 self._weights = dict(zip(self._everyone.tolist(), weights.tolist(), strict=True))
-            return self._weights[int(self.clients[position])]
-        client = self.clients[position : position + 1]
+            return self._weights[client]
+        numbers = torch.tensor([client])
         stacked = {name: _column([value]) for name, value in reports.items()}
-        sender = Senders(clients=client, samples=self._context.clients.sizes[client], reports=stacked)
+        sender = Senders(clients=numbers, samples=self._context.clients.sizes[numbers], reports=stacked)
         weight = self._server.weights(self._state, sender)
         check_weights(self._server, weight, 1)
         return float(weight)
 
     def result(self) -> CohortUpdate:
         """The cohort's update, over the clients that were accepted, in the order of selection."""
-        order = sorted(self._accepted)
-        accepted = [self._accepted[position] for position in order]
-        positions = torch.tensor(order, dtype=torch.int64)
-        clients = self.clients[positions]
-        left_out = sorted(set(range(len(self.clients))) - set(order))
+        kept = torch.tensor([client in self._accepted for client in self.clients.tolist()], dtype=torch.bool)
+        clients, excluded = self.clients[kept], self.clients[~kept].tolist()
+        accepted = [self._accepted[client] for client in clients.tolist()]
         norms = [one.squared_norm for one in accepted if one.squared_norm is not None]
         sample_weight = self._sample_weight
         return CohortUpdate(
             clients=clients,
             samples=self._context.clients.sizes[clients],
-            reports={
-                name: _column(one.reports[name] for one in accepted) for name in (accepted[0].reports if order else ())
-            },
+            reports=_columns([one.reports for one in accepted]),
             steps=torch.tensor([one.steps for one in accepted], dtype=torch.int64),
             mean={name: mean.result() for name, mean in self._means.items()},
             weights=_column(one.weight for one in accepted),
-            rows=self._rows[positions] if self._rows is not None and left_out else self._rows,
-            excluded=tuple(self.clients[left_out].tolist()),
+            rows=self._rows[kept] if self._rows is not None and excluded else self._rows,
+            excluded=tuple(excluded),
             loss=self._loss / sample_weight if sample_weight else float("nan"),
             score=self._score / sample_weight if sample_weight else float("nan"),
             processed=torch.tensor(self._processed, dtype=torch.int64).reshape(-1, 3),
             sample_weight=sample_weight,
-            measures={
-                name: _column(one.measures[name] for one in accepted)
-                for name in (accepted[0].measures if order else ())
-            },
+            measures=_columns([one.measures for one in accepted]),
             squared_norms=None if self._origin is None else _column(norms),
         )
 
@@ -192,3 +185,8 @@ def _numbers(scalars: Sequence[torch.Tensor]) -> list[float]:
 def _column(values: Iterable[float]) -> torch.Tensor:
     """Numbers of clients, float64 ``[n]``."""
     return torch.tensor(list(values), dtype=torch.float64)
+
+
+def _columns(rows: Sequence[Mapping[str, float]]) -> Vectors:
+    """The numbers of clients by name, float64 ``[n]`` each; all clients have the same names."""
+    return {name: _column(row[name] for row in rows) for name in (rows[0] if rows else ())}

@@ -108,7 +108,7 @@ class ClientResult:
     """The result of one client's local training.
 
     Attributes:
-        position: index into the cohort.
+        client: its number.
         start: ``[P]``, the model at which training started.
         model: ``[P]``, the model after training, valid until the next client's result.
         uploads: the vectors that the client sends.
@@ -117,7 +117,7 @@ class ClientResult:
         measures: measurements by the transforms of uploads.
     """
 
-    position: int
+    client: int
     start: torch.Tensor
     model: torch.Tensor
     uploads: Vectors

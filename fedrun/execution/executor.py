@@ -211,24 +211,21 @@ class Executor(ABC):
 
         ``info``, the information about the client, is built only if it is needed.
         """
-        context, client = self.context, int(job.cohort[result.position])
         if not job.sends_models:
             return result
-        if context.pipeline.changes_uploads:
-            result = self._transformed(result, job, client, info)
+        if self.context.pipeline.changes_uploads:
+            result = self._transformed(result, job, info)
         if job.lost is not None and MODEL in result.uploads:
             # D_k = y_k − x̂ is the client's displacement; the server adds it to x
             result = replace(result, uploads={**result.uploads, MODEL: result.uploads[MODEL] + job.lost})
         return result
 
-    def _transformed(
-        self, result: ClientResult, job: CohortJob, client: int, info: Callable[[], ClientInfo]
-    ) -> ClientResult:
+    def _transformed(self, result: ClientResult, job: CohortJob, info: Callable[[], ClientInfo]) -> ClientResult:
         """A client's result after the transforms of its uploads."""
         context = self.context
         lengths = context.pipeline.client_state(context.client.sends)
-        own = job.client_states.of(client, lengths, context.network.vector.device)
-        sent = context.pipeline.send(result.uploads, job.received, own, job.round, client)
+        own = job.client_states.of(result.client, lengths, context.network.vector.device)
+        sent = context.pipeline.send(result.uploads, job.received, own, job.round, result.client)
         state = context.client.acknowledge(result.client_state, result.uploads, sent.vectors, info())
         return replace(result, uploads=sent.vectors, client_state={**state, **sent.state}, measures=sent.measures)
 
@@ -261,7 +258,7 @@ class Executor(ABC):
         for result in self.client_results(replace(job, sends_models=False)):
             kept = idle_training.keep(result.start, result.model, layout)
             if all(bool(vector.sum().isfinite()) for vector in kept.values()):
-                client = int(job.cohort[result.position])
-                changes[client] = {**job.client_states.held.get(client, {}), **job.client_states.keep(kept)}
+                held = job.client_states.held.get(result.client, {})
+                changes[result.client] = {**held, **job.client_states.keep(kept)}
             del result, kept
         return job.client_states.updated(changes)

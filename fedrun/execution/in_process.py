@@ -46,5 +46,5 @@ class InProcess(Executor):
             info = replace(info, training_embeddings=training_embeddings(context, client))
         model = self.tampered(network.vector, job, client)
         uploads, next_state = self.finished(model, job, received, state, constants, optimizer, info)
-        result = ClientResult(position, start, network.vector, uploads, next_state, trained)
+        result = ClientResult(client, start, network.vector, uploads, next_state, trained)
         return self.uploaded(result, job, lambda: info)

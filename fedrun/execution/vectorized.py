@@ -78,7 +78,8 @@ class Vectorized(Executor):
         together = self.group_size()
         for first in range(0, len(alike), together):
             positions = alike[first : first + together]
-            yield from self._train(positions, job, infos.of(positions), [steps[position] for position in positions])
+            clients = job.cohort[positions].tolist()
+            yield from self._train(clients, job, infos.of(positions), [steps[position] for position in positions])
             progress(first + len(positions))
 
     def group_size(self) -> int:
@@ -89,12 +90,9 @@ class Vectorized(Executor):
             room = torch.cuda.get_device_properties(vector.device).total_memory // 4
         return max(1, min(GROUP, room // (VECTORS * vector.numel() * vector.element_size())))
 
-    def _train(
-        self, positions: list[int], job: CohortJob, info: ClientInfo, steps: list[int]
-    ) -> Iterator[ClientResult]:
+    def _train(self, clients: list[int], job: CohortJob, info: ClientInfo, steps: list[int]) -> Iterator[ClientResult]:
         """Train one group of clients."""
         context, strategy = self.context, self.context.client
-        clients = job.cohort[positions].tolist()
         context.network.load(job.received[MODEL])  # source of the entries that are not trained
         lengths, device = context.state_lengths, context.network.vector.device
         # hooks that draw from PyTorch's own generator draw the same again
@@ -124,9 +122,9 @@ class Vectorized(Executor):
         info = replace(info, start=start)
         uploads, next_state = self.finished(sent, job, received, state, constants, optimizer, info)
         processed = objective.processed.tolist()
-        for k, position in enumerate(positions):
+        for k, client in enumerate(clients):
             result = ClientResult(
-                position,
+                client,
                 start[k],
                 model[k],
                 {name: vectors[k] for name, vectors in uploads.items()},

@@ -147,7 +147,7 @@ def _transfers(
             check_counts(phase.server, "unsent", unsent, count, 0)
             params_down[:count] -= unsent
             bytes_down[:count] -= FLOAT * unsent
-    sent = next((update.mean for update in result.updates if update is not None and update.mean), {})
+    sent = next((update.mean for update in result.updates if update.mean), {})
     kept = private + layout.size - layout.uploaded if MODEL in sent else 0
     params_up[:count] = _numbers(sent) - kept
     bytes_up[:count] = pipeline.bytes_up({name: vector.numel() for name, vector in sent.items()})

@@ -31,7 +31,7 @@ class RoundResult:
     Attributes:
         models: the M broadcast models.
         jobs: one for each group of clients that started at the same model.
-        updates: the update of each model; None: no client trained it.
+        updates: the update of each model, an empty one if no client trained it.
         client_states: after the round (with several ranks: those on this rank).
         membership: the weight of each model for each client, ``[N, M]``; None: no clusters.
         processed: the samples that each participant has processed, int64 ``[C, 3]``, as in :class:`CohortUpdate`.
@@ -39,7 +39,7 @@ class RoundResult:
 
     models: tuple[ServerState, ...]
     jobs: tuple[CohortJob, ...]
-    updates: tuple[CohortUpdate | None, ...]
+    updates: tuple[CohortUpdate, ...]
     client_states: ClientStates
     membership: torch.Tensor | None
     processed: torch.Tensor
@@ -47,12 +47,12 @@ class RoundResult:
     @property
     def accepted(self) -> list[CohortUpdate]:
         """The updates to which at least one client contributed."""
-        return [update for update in self.updates if update is not None and len(update.clients)]
+        return [update for update in self.updates if len(update.clients)]
 
     @property
     def excluded(self) -> list[int]:
         """Clients whose upload was not finite."""
-        return sorted({client for update in self.updates if update is not None for client in update.excluded})
+        return sorted({client for update in self.updates for client in update.excluded})
 
     @property
     def client_samples(self) -> int:
@@ -119,15 +119,15 @@ class RoundRunner:
             results = self._arrived(results, state, started)
         models = state.models
         if infers:  # the models of the first round determine the clusters, and are added to the updates after that
-            stored = [(client, self._stored(result, state, jobs[0])) for client, result in results]
+            stored = [self._stored(result, state, jobs[0]) for result in results]
             assignment = Assignment(self._infer(state, stored))
             weights = assignment.membership[cohort]
             models = (state.server,) * weights.shape[1]
-            results = ((client, self._on_device(result)) for client, result in stored)
+            results = map(self._on_device, stored)
         members = {model: cohort[weights[:, model] > 0] for model in weights.any(0).nonzero().flatten().tolist()}
         updates, client_states = self._fold(models, local_jobs, cohort, weights, members, results)
         combined = self.cohort.combine(
-            [updates.get(model) or CohortUpdate.empty() for model in members],
+            [updates.get(model, CohortUpdate.empty()) for model in members],
             list(members.values()),
             [self.phase.server.broadcast(models[model]) for model in members],
         )
@@ -139,7 +139,7 @@ class RoundRunner:
         return RoundResult(
             models=models,
             jobs=tuple(jobs),
-            updates=tuple(by_model.get(model) for model in range(len(models))),
+            updates=tuple(by_model.get(model, CohortUpdate.empty()) for model in range(len(models))),
             client_states=client_states,
             membership=None if assignment is None else assignment.membership,
             processed=processed,
@@ -201,19 +201,19 @@ class RoundRunner:
         return {**state.training.received, state.round: self.phase.broadcast(state.server)}
 
     def _arrived(
-        self, results: Iterable[tuple[int, ClientResult]], state: State, started: Mapping[int, int]
-    ) -> Iterator[tuple[int, ClientResult]]:
+        self, results: Iterable[ClientResult], state: State, started: Mapping[int, int]
+    ) -> Iterator[ClientResult]:
         """The results with the models that the server aggregates in place of the uploads."""
         asynchronous = self.asynchronous
         assert asynchronous is not None
         received = self._received(state)
         current, trainable = received[state.round][MODEL], self.executor.context.network.layout.trainable
-        for client, result in results:
-            version = started[client]
+        for result in results:
+            version = started[result.client]
             arrived = asynchronous.arrived(
                 result.uploads[MODEL], received[version][MODEL], current, state.round - version, trainable
             )
-            yield client, replace(result, uploads={**result.uploads, MODEL: arrived})
+            yield replace(result, uploads={**result.uploads, MODEL: arrived})
             del result, arrived
 
     def _sent_models(self, state: State) -> list[torch.Tensor]:
@@ -222,8 +222,8 @@ class RoundRunner:
 
     # --- training ---
 
-    def _train(self, jobs: Sequence[CohortJob], whole: int, progress: Progress) -> Iterator[tuple[int, ClientResult]]:
-        """Train this rank's clients, and yield each client with its result.
+    def _train(self, jobs: Sequence[CohortJob], whole: int, progress: Progress) -> Iterator[ClientResult]:
+        """Train this rank's clients, and yield the result of each.
 
         Args:
             jobs: jobs of this rank.
@@ -234,9 +234,8 @@ class RoundRunner:
         for job, earlier in zip(jobs, itertools.accumulate(sizes, initial=0), strict=False):
             if len(job.cohort):
                 before = versions(job.received)
-                for result in self.executor.client_results(job, _scaled(progress, earlier, whole, sum(sizes))):
-                    yield int(job.cohort[result.position]), result
-                    del result  # frees its vectors before the next client trains
+                # holds no result, so that its vectors are freed before the next client trains
+                yield from self.executor.client_results(job, _scaled(progress, earlier, whole, sum(sizes)))
                 check_received(self.phase.client, job.received, before)
 
     # --- the round that infers clusters ---
@@ -262,12 +261,12 @@ class RoundRunner:
 
         return replace(result, uploads=moved(result.uploads), client_state=moved(result.client_state))
 
-    def _infer(self, state: State, results: Sequence[tuple[int, ClientResult]]) -> torch.Tensor:
+    def _infer(self, state: State, results: Sequence[ClientResult]) -> torch.Tensor:
         """The membership ``[N, M]`` of all clients, from the first models of all of them."""
         context, clustering = self.executor.context, self.phase.clustering
         estimates = {
-            client: clustering.estimate(context, state.server.model, result.model, result.trained.steps)
-            for client, result in results
+            result.client: clustering.estimate(context, state.server.model, result.model, result.trained.steps)
+            for result in results
         }
         by_client = self.cohort.all_gather(estimates)
         stacked = torch.stack([by_client[client] for client in sorted(by_client)])
@@ -282,7 +281,7 @@ class RoundRunner:
         cohort: torch.Tensor,
         weights: torch.Tensor,
         members: Mapping[int, torch.Tensor],
-        results: Iterable[tuple[int, ClientResult]],
+        results: Iterable[ClientResult],
     ) -> tuple[dict[int, CohortUpdate], ClientStates]:
         """Fold the result of each of this rank's clients into every model, with the model's weight for the client.
 
@@ -294,7 +293,7 @@ class RoundRunner:
             cohort: int64 ``[C]``, of all ranks.
             weights: the weight of each model for each client of the cohort, ``[C, M]``.
             members: the clients of the cohort that train each model, by its number.
-            results: the clients' results, with the clients' numbers.
+            results: the clients' results.
 
         Returns:
             This rank's update of each model that some of its clients have trained, by number, and the client states.
@@ -302,10 +301,6 @@ class RoundRunner:
         job, context = jobs[0], self.executor.context
         here = torch.cat([job.cohort for job in jobs])
         local = {model: clients[torch.isin(clients, here)] for model, clients in members.items()}
-        positions = {
-            model: {client: position for position, client in enumerate(clients.tolist())}
-            for model, clients in local.items()
-        }
         nearest = dict(zip(cohort.tolist(), weights.argmax(1).tolist(), strict=True))
         rows = dict(zip(cohort.tolist(), weights, strict=True))
         aggregators = {
@@ -313,12 +308,10 @@ class RoundRunner:
             for model, clients in local.items()
             if len(clients)
         }
-        for client, result in results:
+        for result in results:
             for model, aggregator in aggregators.items():
-                if client in positions[model]:
-                    placed = replace(result, position=positions[model][client])
-                    aggregator.add(placed, float(rows[client][model]), nearest[client] == model)
-                    del placed
+                if (fraction := float(rows[result.client][model])) > 0:
+                    aggregator.add(result, fraction, nearest[result.client] == model)
             del result
         updates, accepted = {}, dict[int, Vectors]()
         for model, aggregator in aggregators.items():

@@ -30,7 +30,6 @@ def empty_round(phase: Phase, state: State) -> RoundResult:
 def without_displacement(phase: Phase, result: RoundResult) -> RoundResult:
     """The work of a cohort whose uploads, if there are any, all count as the zero vector."""
     (server,), (update,) = result.models, result.updates
-    assert update is not None
     received = phase.server.broadcast(server)
     mean = {
         name: received[name].clone() if name == MODEL else torch.zeros_like(received[name])
@@ -56,7 +55,7 @@ def aggregate(
     models, steps = list(result.models), []
     seed_device(address(phase.seed, "hooks", state.round), state.server.model.device)
     for number, update in enumerate(result.updates):
-        if update is None or not (update.mean or len(update.clients)):  # clients that send nothing have no mean
+        if not (update.mean or len(update.clients)):  # clients that send nothing have no mean
             continue
         members = clients if nearest is None else int((nearest == number).sum())
         rate, momentum = phase.local.rate(state.round), phase.local.momentum

@@ -486,7 +486,7 @@ def test_a_client_that_has_finished_rests(make_experiment, network, momentum):
         )
         cohort = work(experiment, executor)
         for result in cohort.client_results([0, 1]):
-            if result.position == 0:
+            if result.client == 0:
                 assert result.trained.loss_sum.isfinite()
                 sent.append(result.uploads[MODEL].clone())
     torch.testing.assert_close(*sent, rtol=1e-4, atol=0)

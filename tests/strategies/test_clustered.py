@@ -203,7 +203,7 @@ def test_attackers_weigh_the_same_fractions_as_honest_clients(make_experiment):
     runner = simulation.round_runner(state)
     work = runner.run(state, simulation.uploads(state).clients, lambda done: None)
     sent = {
-        int(job.cohort[result.position]): result.uploads["model"].clone()
+        result.client: result.uploads["model"].clone()
         for job in work.jobs
         for result in runner.executor.client_results(job)
     }
@@ -234,7 +234,7 @@ def test_metrics_of_the_models_that_have_them(make_experiment, larger):
     simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=6))
     state = simulation.initial()
     result = simulation.round_runner(state).run(state, torch.arange(6), lambda done: None)
-    whole = next(update for update in result.updates if update is not None)
+    whole = next(update for update in result.updates if len(update.clients))
     clients = {larger: torch.arange(4), 1 - larger: torch.arange(4, 6)}
     updates = tuple(replace(whole, clients=clients[model], mean=dict(whole.mean)) for model in (0, 1))
     context = simulation.round_runner(state).executor.context

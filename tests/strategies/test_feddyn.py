@@ -95,7 +95,7 @@ def test_the_means_of_what_clients_have_sent(make_experiment, name, monkeypatch)
     last, weighted = dict.fromkeys(range(6), state.server.model), name in ("fedavg", "fedadam", "median")
 
     def noting(self, visit, *arguments):
-        sent[int(self.clients[visit.position])] = visit.uploads["model"].clone()
+        sent[visit.client] = visit.uploads["model"].clone()
         added(self, visit, *arguments)
 
     added = Aggregator.add
