@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 
 from fedrun.evaluation.evaluator import Evaluator
-from fedrun.experiment.clock.base import Devices
-from fedrun.simulation.costs import usual_seconds
+from fedrun.simulation.costs import Costs
 from fedrun.simulation.round_runner import RoundRunner
 from fedrun.simulation.selection import Participations
 from fedrun.strategies.phase import Phase
@@ -26,7 +24,7 @@ class ActivePhase:
         evaluator: evaluates its models.
         mechanism: its mechanism of privacy.
         participations: counts the rounds in which its clients took part.
-        devices: the clients' devices; None: virtual time is not measured.
+        costs: computes the costs of its rounds.
         models: the final models of the phase before it, ``[P]`` each.
     """
 
@@ -35,11 +33,5 @@ class ActivePhase:
     evaluator: Evaluator
     mechanism: Mechanism
     participations: Participations
-    devices: Devices | None = None
-    models: tuple[torch.Tensor, ...] = ()
-
-    @cached_property
-    def seconds(self) -> torch.Tensor:
-        """T_k, the time from a client's start to the arrival of its upload, float64 ``[N]``."""
-        assert self.devices is not None
-        return usual_seconds(self.phase, self.runner.executor, self.devices)
+    costs: Costs
+    models: tuple[torch.Tensor, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -36,143 +37,151 @@ class Transfers:
     bytes_down: torch.Tensor
 
 
-def round_costs(
-    phase: Phase, cohort: torch.Tensor, result: RoundResult, executor: Executor, devices: Devices | None
-) -> Totals:
-    """The costs of one round.
+@dataclass(frozen=True)
+class Costs:
+    """Computes the costs of a phase's rounds.
 
-    Args:
-        phase: phase of the round.
-        cohort: its participants, int64 ``[C]``.
-        result: the result of their local work.
+    Attributes:
+        phase: the phase.
         executor: computes how many samples a client processes in a round.
-        devices: devices of the clients; None: no virtual time.
+        devices: the clients' devices; None: virtual time is not measured.
     """
-    idle = torch.full((len(phase.federation.train),), phase.server.idle_training is not None)
-    idle[cohort] = False
-    idle_clients = idle.nonzero().flatten()  # all of them train; only those that are selected next are computed
-    transfers = _transfers(phase, cohort, idle_clients, result, executor)
-    backward, forward = executor.usual_samples[idle_clients].sum(0).tolist() if len(idle_clients) else (0, 0)
-    client_samples = result.client_samples + backward
-    forward_samples = int(result.processed[:, 2].sum()) + forward + client_samples * phase.frozen_encoders
-    return Totals(
-        params_up=int(transfers.params_up.sum()),
-        params_down=int(transfers.params_down.sum()),
-        bytes_up=int(transfers.bytes_up.sum()),
-        bytes_down=int(transfers.bytes_down.sum()),
-        client_samples=client_samples,
-        forward_samples=forward_samples,
-        excluded=len(result.excluded),
-        virtual_seconds=0.0 if devices is None else _seconds(devices, phase, transfers, result.processed),
-    )
 
+    phase: Phase
+    executor: Executor
+    devices: Devices | None
 
-def late_costs(phase: Phase, server: ServerState, clients: torch.Tensor, executor: Executor) -> Totals:
-    """The downloads of clients (int64 ``[L]``) whose uploads are not used. What they compute is not counted."""
-    if not len(clients):
-        return Totals()
-    numbers = _numbers(phase.broadcast(server)) - executor.context.private_size
-    sent = executor.context.pipeline.bytes_down(numbers, clients, server.slots)
-    return Totals(params_down=numbers * len(clients), bytes_down=int(sent.sum()))
+    @property
+    def server_seconds(self) -> float:
+        """The server's time in a round; 0 if virtual time is not measured."""
+        return 0.0 if self.devices is None else self.devices.server
 
+    @cached_property
+    def usual_seconds(self) -> torch.Tensor:
+        """T_k, the time of every client from the broadcast to the end of its upload, float64 ``[N]``.
 
-def usual_seconds(phase: Phase, executor: Executor, devices: Devices) -> torch.Tensor:
-    """T_k, the time of every client from the broadcast to the end of its upload, float64 ``[N]``.
+        It is known before a client trains, if there is one model, clients make their usual number of steps, and the
+        broadcast contains vectors like those that clients send.
+        """
+        assert self.devices is not None
+        phase, pipeline = self.phase, self.executor.context.pipeline
+        clients = torch.arange(len(phase.federation.train))
+        server = phase.server.init(phase.initial_model(), phase.network.layout, len(clients))
+        server, broadcast = replace(server, slots={**server.slots, **pipeline.slots()}), phase.server.broadcast(server)
+        bytes_up = pipeline.bytes_up({name: broadcast[name].numel() for name in phase.client.sends})
+        backward, forward = self.executor.usual_samples.unbind(1)
+        bytes_down = pipeline.bytes_down(self._received(phase.broadcast(server)), clients, server.slots)
+        return self.devices.seconds(clients, bytes_down, backward, forward, torch.full_like(clients, bytes_up))
 
-    It is known before a client trains, if there is one model, clients make their usual number of steps, and the
-    broadcast contains vectors like those that clients send.
-
-    Args:
-        phase: phase of the rounds.
-        executor: computes how many samples a client processes.
-        devices: devices of the clients.
-    """
-    pipeline, clients = executor.context.pipeline, torch.arange(len(phase.federation.train))
-    server = phase.server.init(phase.initial_model(), phase.network.layout, len(clients))
-    server, broadcast = replace(server, slots={**server.slots, **pipeline.slots()}), phase.server.broadcast(server)
-    numbers = _numbers(phase.broadcast(server)) - executor.context.private_size
-    bytes_up = pipeline.bytes_up({name: broadcast[name].numel() for name in phase.client.sends})
-    backward, forward = executor.usual_samples.unbind(1)
-    bytes_down = pipeline.bytes_down(numbers, clients, server.slots)
-    return devices.seconds(clients, bytes_down, backward, forward, torch.full_like(clients, bytes_up))
-
-
-def start_costs(phase: Phase, devices: Devices | None) -> Totals:
-    """The costs of the exchange with all clients before a phase's first round."""
-    sizes = phase.federation.train.sizes
-    reports_labels = phase.clustering.reports_labels or "label_counts" in phase.server.wants
-    reports = phase.network.layout.classes if reports_labels and not phase.federation.is_pooled else 0
-    seconds = torch.zeros(1)
-    if devices is not None:
-        seconds = devices.seconds(
-            torch.arange(len(sizes)),
-            torch.full_like(sizes, FLOAT * phase.params_down // len(sizes)),
-            torch.zeros_like(sizes),
-            phase.forward_samples * sizes.double() / sizes.sum(),
-            torch.full_like(sizes, FLOAT * reports),
+    def of_start(self) -> Totals:
+        """The costs of the exchange with all clients before the phase's first round."""
+        phase, sizes = self.phase, self.phase.federation.train.sizes
+        reports_labels = phase.clustering.reports_labels or "label_counts" in phase.server.wants
+        reports = phase.network.layout.classes if reports_labels and not phase.federation.is_pooled else 0
+        seconds = torch.zeros(1)
+        if self.devices is not None:
+            seconds = self.devices.seconds(
+                torch.arange(len(sizes)),
+                torch.full_like(sizes, FLOAT * phase.params_down // len(sizes)),
+                torch.zeros_like(sizes),
+                phase.forward_samples * sizes.double() / sizes.sum(),
+                torch.full_like(sizes, FLOAT * reports),
+            )
+        return Totals(
+            params_up=len(sizes) * reports,
+            params_down=phase.params_down,
+            bytes_up=FLOAT * len(sizes) * reports,
+            bytes_down=FLOAT * phase.params_down,
+            forward_samples=phase.forward_samples,
+            virtual_seconds=float(seconds.max()),
         )
-    return Totals(
-        params_up=len(sizes) * reports,
-        params_down=phase.params_down,
-        bytes_up=FLOAT * len(sizes) * reports,
-        bytes_down=FLOAT * phase.params_down,
-        forward_samples=phase.forward_samples,
-        virtual_seconds=float(seconds.max()),
-    )
 
+    def of_round(self, cohort: torch.Tensor, result: RoundResult) -> Totals:
+        """The costs of one round.
 
-def _transfers(
-    phase: Phase, cohort: torch.Tensor, idle_clients: torch.Tensor, result: RoundResult, executor: Executor
-) -> Transfers:
-    """The transfers of a round's participants, and after them those of clients that train without being selected."""
-    clients, count = torch.cat([cohort, idle_clients]), len(cohort)
-    params_up, params_down, bytes_up, bytes_down = (torch.zeros_like(clients) for _ in range(4))
-    if phase.federation.is_pooled:
+        Args:
+            cohort: its participants, int64 ``[C]``.
+            result: the result of their local work.
+        """
+        phase = self.phase
+        idle = torch.full((len(phase.federation.train),), phase.server.idle_training is not None)
+        idle[cohort] = False
+        idle_clients = idle.nonzero().flatten()  # all of them train; only those that are selected next are computed
+        transfers = self._transfers(cohort, idle_clients, result)
+        backward, forward = self.executor.usual_samples[idle_clients].sum(0).tolist() if len(idle_clients) else (0, 0)
+        client_samples = result.client_samples + backward
+        forward_samples = int(result.processed[:, 2].sum()) + forward + client_samples * phase.frozen_encoders
+        return Totals(
+            params_up=int(transfers.params_up.sum()),
+            params_down=int(transfers.params_down.sum()),
+            bytes_up=int(transfers.bytes_up.sum()),
+            bytes_down=int(transfers.bytes_down.sum()),
+            client_samples=client_samples,
+            forward_samples=forward_samples,
+            excluded=len(result.excluded),
+            virtual_seconds=self._seconds(transfers, result.processed),
+        )
+
+    def of_late(self, server: ServerState, clients: torch.Tensor) -> Totals:
+        """The downloads of clients (int64 ``[L]``) whose uploads are not used. What they compute is not counted."""
+        if not len(clients):
+            return Totals()
+        numbers = self._received(self.phase.broadcast(server))
+        sent = self.executor.context.pipeline.bytes_down(numbers, clients, server.slots)
+        return Totals(params_down=numbers * len(clients), bytes_down=int(sent.sum()))
+
+    def _received(self, vectors: Vectors) -> int:
+        """How many numbers of these vectors a client receives: all but the model's private entries."""
+        return _numbers(vectors) - self.executor.context.private_size
+
+    def _transfers(self, cohort: torch.Tensor, idle_clients: torch.Tensor, result: RoundResult) -> Transfers:
+        """The transfers of a round's participants, then those of clients that train without being selected."""
+        phase, clients, count = self.phase, torch.cat([cohort, idle_clients]), len(cohort)
+        params_up, params_down, bytes_up, bytes_down = (torch.zeros_like(clients) for _ in range(4))
+        if phase.federation.is_pooled:
+            return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
+        layout, pipeline = phase.network.layout, self.executor.context.pipeline
+        if phase.clustering.downloads_all:  # downloads of several models are never compressed
+            params_down += sum(_numbers(phase.broadcast(server)) for server in result.models)
+            bytes_down += FLOAT * params_down
+        else:
+            slots = result.models[0].slots if len(result.models) == 1 else {}
+            for job in result.jobs:
+                receives = torch.isin(clients, job.cohort)
+                receives[count:] = True
+                numbers = self._received(job.received)
+                params_down[receives] = numbers
+                bytes_down[receives] = pipeline.bytes_down(numbers, clients[receives], slots)
+            if len(result.models) == 1:
+                unsent = phase.server.unsent(result.models[0], cohort)
+                check_counts(phase.server, "unsent", unsent, count, 0)
+                params_down[:count] -= unsent
+                bytes_down[:count] -= FLOAT * unsent
+        sent = next((update.mean for update in result.updates if update.mean), {})
+        kept = self.executor.context.private_size + layout.size - layout.uploaded if MODEL in sent else 0
+        params_up[:count] = _numbers(sent) - kept
+        bytes_up[:count] = pipeline.bytes_up({name: vector.numel() for name, vector in sent.items()})
+        absent = phase.absent[cohort]
+        if bool(absent.any()):
+            models = len(result.models) if phase.clustering.downloads_all else 1
+            # the checks allow no transforms of such models
+            bytes_down[:count] -= FLOAT * models * absent
+            params_down[:count] -= models * absent
+            if MODEL in sent:
+                params_up[:count] -= absent
+                bytes_up[:count] -= FLOAT * absent
         return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
-    layout, pipeline = phase.network.layout, executor.context.pipeline
-    private = executor.context.private_size
-    if phase.clustering.downloads_all:  # downloads of several models are never compressed
-        params_down += sum(_numbers(phase.broadcast(server)) for server in result.models)
-        bytes_down += FLOAT * params_down
-    else:
-        slots = result.models[0].slots if len(result.models) == 1 else {}
-        for job in result.jobs:
-            receives = torch.isin(clients, job.cohort)
-            receives[count:] = True
-            numbers = _numbers(job.received) - private
-            params_down[receives] = numbers
-            bytes_down[receives] = pipeline.bytes_down(numbers, clients[receives], slots)
-        if len(result.models) == 1:
-            unsent = phase.server.unsent(result.models[0], cohort)
-            check_counts(phase.server, "unsent", unsent, count, 0)
-            params_down[:count] -= unsent
-            bytes_down[:count] -= FLOAT * unsent
-    sent = next((update.mean for update in result.updates if update.mean), {})
-    kept = private + layout.size - layout.uploaded if MODEL in sent else 0
-    params_up[:count] = _numbers(sent) - kept
-    bytes_up[:count] = pipeline.bytes_up({name: vector.numel() for name, vector in sent.items()})
-    absent = phase.absent[cohort]
-    if bool(absent.any()):
-        models = len(result.models) if phase.clustering.downloads_all else 1
-        # the checks allow no transforms of such models
-        bytes_down[:count] -= FLOAT * models * absent
-        params_down[:count] -= models * absent
-        if MODEL in sent:
-            params_up[:count] -= absent
-            bytes_up[:count] -= FLOAT * absent
-    return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
 
-
-def _seconds(devices: Devices, phase: Phase, transfers: Transfers, processed: torch.Tensor) -> float:
-    """Virtual seconds of a round, given the samples that its participants have processed (int64 ``[C, 3]``)."""
-    if not len(processed):
-        return devices.server
-    clients, backward, forward = processed.unbind(1)
-    places = transfers.clients[: len(clients)].argsort()[clients.argsort().argsort()]
-    forward = forward + backward * phase.frozen_encoders
-    bytes_down, bytes_up = transfers.bytes_down[places], transfers.bytes_up[places]
-    # t ← t + max_k T_k + the server's time
-    return float(devices.seconds(clients, bytes_down, backward, forward, bytes_up).max()) + devices.server
+    def _seconds(self, transfers: Transfers, processed: torch.Tensor) -> float:
+        """Virtual seconds of a round, given the samples that its participants have processed (int64 ``[C, 3]``)."""
+        if self.devices is None or not len(processed):
+            return self.server_seconds
+        clients, backward, forward = processed.unbind(1)
+        places = transfers.clients[: len(clients)].argsort()[clients.argsort().argsort()]
+        forward = forward + backward * self.phase.frozen_encoders
+        bytes_down, bytes_up = transfers.bytes_down[places], transfers.bytes_up[places]
+        # t ← t + max_k T_k + the server's time
+        return float(self.devices.seconds(clients, bytes_down, backward, forward, bytes_up).max()) + self.server_seconds
 
 
 def _numbers(vectors: Vectors) -> int:

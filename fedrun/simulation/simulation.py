@@ -35,7 +35,7 @@ from fedrun.experiment.state import State, Totals
 from fedrun.models.cuda_graphs import CudaGraphs
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.simulation.active_phase import ActivePhase
-from fedrun.simulation.costs import late_costs, round_costs, start_costs
+from fedrun.simulation.costs import Costs
 from fedrun.simulation.federation import prepare_federation
 from fedrun.simulation.finite_uploads import require_finite
 from fedrun.simulation.first_phase import first_phase
@@ -160,7 +160,7 @@ class Simulation:
         runner = RoundRunner(executor, distributed, phase, asynchronous)
         evaluator = Evaluator(experiment, phase, lambda: self.thresholds, self.ranks)
         counts = Participations(phase.seed, len(phase.federation.train), phase.cohort_size)
-        return ActivePhase(phase, runner, evaluator, mechanism, counts, self.devices, models)
+        return ActivePhase(phase, runner, evaluator, mechanism, counts, Costs(phase, executor, self.devices), models)
 
     def _active(self, state: State) -> ActivePhase:
         """The phase of a state. A later phase is built when it is first needed, by all ranks together."""
@@ -205,7 +205,7 @@ class Simulation:
         return replace(
             state,
             models=tuple(self._initial_server(active, number) for number in range(count)),
-            totals=totals + start_costs(active.phase, self.devices),
+            totals=totals + active.costs.of_start(),
             membership=membership,
         )
 
@@ -227,7 +227,7 @@ class Simulation:
                 time=state.totals.virtual_seconds,
                 size=active.phase.cohort_size,
                 draw=lambda size: self._drawn(state, size),
-                seconds=lambda: active.seconds,
+                seconds=lambda: active.costs.usual_seconds,
                 training=state.training,
             )
         )
@@ -284,12 +284,11 @@ class Simulation:
         phase, runner, context = active.phase, active.runner, active.runner.executor.context
         uploads = self.uploads(state)
         cohort, metrics = uploads.clients, dict(uploads.metrics)
-        server_seconds = 0.0 if self.devices is None else self.devices.server
-        end = None if uploads.time is None else uploads.time + server_seconds
+        late = active.costs.of_late(state.server, uploads.late)
+        end = None if uploads.time is None else uploads.time + active.costs.server_seconds
         privacy = self.experiment.privacy
         if not len(cohort) and not privacy.sees_sums_only:
-            costs = Totals(virtual_seconds=server_seconds)
-            costs += late_costs(phase, state.server, uploads.late, runner.executor)
+            costs = Totals(virtual_seconds=active.costs.server_seconds) + late
             unchanged = replace(state, round=state.round + 1, totals=_until(end, state.totals + costs))
             return unchanged, {**metrics, "time/round_s": time.perf_counter() - began}
         if "threshold" in phase.client.wants:
@@ -317,8 +316,7 @@ class Simulation:
         }
         if phase.clustering.several:
             metrics |= {"clusters/models": float(len(models)), "clusters/trained": float(len(result.accepted))}
-        costs = round_costs(phase, cohort, result, runner.executor, self.devices)
-        costs += late_costs(phase, state.server, uploads.late, runner.executor)
+        costs = active.costs.of_round(cohort, result) + late
         training = uploads.training
         if training.starts:
             training = training.with_received(state.training, state.round, phase.broadcast(state.server))

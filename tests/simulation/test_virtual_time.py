@@ -18,7 +18,7 @@ from fedrun.runs.folder import METRICS
 from fedrun.runs.metrics_file import read_rows
 from fedrun.runs.run import run
 from fedrun.runs.summary import beyond_rows
-from fedrun.simulation.costs import round_costs
+from fedrun.simulation.costs import Costs
 from fedrun.simulation.simulation import Simulation
 
 from ..conftest import SIZES
@@ -115,7 +115,7 @@ def test_the_order_in_which_participants_finish_does_not_matter(make_experiment)
         taken.append(0.5 + sent / 1e4 + sent / 2e3 + SIZES[client] / 100)
     for order in itertools.permutations(range(6)):
         shuffled = replace(result, processed=result.processed[list(order)])
-        costs = round_costs(phase, cohort, shuffled, runner.executor, devices)
+        costs = Costs(phase, runner.executor, devices).of_round(cohort, shuffled)
         assert costs.virtual_seconds == pytest.approx(max(taken))
 
 
