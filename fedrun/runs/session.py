@@ -111,7 +111,7 @@ class Session:
         client_states = last.state.client_states
         state, rows = self.ranks.broadcast((replace(last.state, client_states=ClientStates()).to("cpu"), rows))
         state = state.to(self.simulation.device)
-        client_to_rank = self.simulation.round_runner(state).cohort.client_to_rank
+        client_to_rank = self.simulation.round_runner(state).distributed.client_to_rank
         if client_to_rank is not None:
             self._distributed = DistributedClientStates(self.ranks, client_to_rank, client_states.keep)
             client_states = self._distributed.scatter(client_states)

@@ -88,13 +88,13 @@ class RoundRunner:
 
     Attributes:
         executor: trains this rank's clients.
-        cohort: divides the work among the ranks.
+        distributed: divides the work among the ranks.
         phase: phase of the rounds.
         asynchronous: what the server makes of uploads from older models; None: there are none.
     """
 
     executor: Executor
-    cohort: DistributedCohort
+    distributed: DistributedCohort
     phase: Phase
     asynchronous: Asynchronous | None = None
 
@@ -113,7 +113,7 @@ class RoundRunner:
         assignment = None if infers else self._assign(state, cohort)
         weights = torch.ones(len(cohort), 1) if assignment is None else assignment.membership[cohort]
         jobs = self._started_jobs(state, cohort, started) if started else self._jobs(state, cohort, weights)
-        local_jobs = self.cohort.local_jobs(jobs)
+        local_jobs = self.distributed.local_jobs(jobs)
         results = self._train(local_jobs, len(cohort), progress)
         if started:
             results = self._arrived(results, state, started)
@@ -126,7 +126,7 @@ class RoundRunner:
             results = map(self._on_device, stored)
         members = {model: cohort[weights[:, model] > 0] for model in weights.any(0).nonzero().flatten().tolist()}
         updates, client_states = self._fold(models, local_jobs, cohort, weights, members, results)
-        combined = self.cohort.combine(
+        combined = self.distributed.combine(
             [updates.get(model, CohortUpdate.empty()) for model in members],
             list(members.values()),
             [self.phase.server.broadcast(models[model]) for model in members],
@@ -155,7 +155,7 @@ class RoundRunner:
         models = self._sent_models(state)
         if membership is None:
             membership = torch.zeros(len(self.executor.context.clients), len(models), dtype=torch.float64)
-        round = ClusteringRound(state.round, cohort, models, membership, state.client_states, self.cohort.query)
+        round = ClusteringRound(state.round, cohort, models, membership, state.client_states, self.distributed.query)
         return clustering.assign(self.executor.context, round)
 
     def _jobs(self, state: State, cohort: torch.Tensor, weights: torch.Tensor) -> list[CohortJob]:
@@ -268,9 +268,9 @@ class RoundRunner:
             result.client: clustering.estimate(context, state.server.model, result.model, result.trained.steps)
             for result in results
         }
-        by_client = self.cohort.all_gather(estimates)
+        by_client = self.distributed.all_gather(estimates)
         stacked = torch.stack([by_client[client] for client in sorted(by_client)])
-        return self.cohort.broadcast(clustering.infer(context, stacked))
+        return self.distributed.broadcast(clustering.infer(context, stacked))
 
     # --- after training ---
 

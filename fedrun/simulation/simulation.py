@@ -340,7 +340,7 @@ class Simulation:
         idle = following[~torch.isin(following, task.cohort)]
         if not len(idle):
             return client_states
-        return runner.cohort.idle(CohortJob(idle, task.round, task.received, client_states))
+        return runner.distributed.idle(CohortJob(idle, task.round, task.received, client_states))
 
     def test(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) on the pooled samples; where clients test on their own ``clients/*`` and
