@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from fedrun.execution.ranks import launched
 from fedrun.runs.folder import CURVES
 from fedrun.runs.outcome import OUTCOME, Outcome, outcomes
-from fedrun.sweeps.sweep_checks import check_jobs, ignored_choice, launcher_problem, plugin_problem, subdir_problem
+from fedrun.sweeps.sweep_checks import check_sweep
 from fedrun.system.cores import cores
 from fedrun.system.errors import BAD_INPUT, InputError, RunError, expected_error, show_defect
 from fedrun.system.signals import stop_behind
@@ -69,14 +69,7 @@ class Sweep(Callback):
         with ending_process():
             if launched():
                 raise InputError("torchrun starts the processes of a single run; start a sweep's runs one by one")
-            if problem := (
-                plugin_problem(config)
-                or ignored_choice(config)
-                or launcher_problem(config.hydra.launcher)
-                or subdir_problem(config)
-            ):
-                raise InputError(problem)
-            check_jobs(config)
+            check_sweep(config)
             for earlier in Path(config.hydra.sweep.dir).glob(f"*/{OUTCOME}"):  # of another sweep in the same folder
                 earlier.unlink()
 

@@ -35,34 +35,41 @@ BY_NUMBER = "${hydra.job.num}"
 """The folder of a job's outcome, below the sweep's folder."""
 
 
-def launcher_problem(launcher: Mapping[str, Any]) -> str | None:
-    """Why a launcher with these settings cannot be used here, in one line; None if it can."""
-    if "jobs" not in launcher:
-        return None
-    jobs = launcher["jobs"]
-    if jobs is not None and (type(jobs) is not int or jobs < 1):
-        return f"hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null"
-    return None
+def check_sweep(config: DictConfig) -> None:
+    """Reject a sweep that cannot be run as it is described, or one of whose jobs is invalid.
+
+    Args:
+        config: Hydra's configuration of the sweep.
+
+    Raises:
+        InputError: naming the key and what is allowed.
+    """
+    _check_plugins(config)
+    _check_experiment(config)
+    _check_folders(config)
+    _check_jobs(config)
 
 
-def plugin_problem(config: DictConfig) -> str | None:
-    """Why ``hydra.sweeper`` or ``hydra.launcher`` is not a sweeper or a launcher, in one line; None if both are."""
+def _check_plugins(config: DictConfig) -> None:
+    """Reject a ``hydra.sweeper`` or ``hydra.launcher`` that is none, and a number of jobs at once that is none."""
     for name in ("sweeper", "launcher"):
         settings = config.hydra[name]
         target = settings.get("_target_") if isinstance(settings, DictConfig) else settings
         if not str(target).startswith(("hydra_plugins.", "hydra._internal.core_plugins.")):  # Hydra accepts no others
-            return f"hydra.{name}: {in_message(target)} is not a {name}; allowed: hydra/{name}=OPTION"
-    return None
+            raise InputError(f"hydra.{name}: {in_message(target)} is not a {name}; allowed: hydra/{name}=OPTION")
+    jobs = config.hydra.launcher.get("jobs")
+    if jobs is not None and (type(jobs) is not int or jobs < 1):
+        raise InputError(f"hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null")
 
 
-def ignored_choice(config: DictConfig) -> str | None:
-    """Why an experiment's own sweeper or launcher would not be used, in one line; None if it has none.
+def _check_experiment(config: DictConfig) -> None:
+    """Reject an experiment with a sweeper or a launcher of its own that would not be used.
 
     Hydra prefers the override of config.yaml, so that only the command line can choose another one.
     """
     name, files = config.hydra.runtime.choices.get(EXPERIMENT), option_files(EXPERIMENT)
     if name not in files:
-        return None
+        return
     on_command_line = {str(argument).partition("=")[0] for argument in config.hydra.overrides.hydra}
     for line in content(EXPERIMENT, name, files[name]).get("defaults", ()):
         entry = entry_of(line, EXPERIMENT)
@@ -70,31 +77,25 @@ def ignored_choice(config: DictConfig) -> str | None:
             continue
         if entry.option != config.hydra.runtime.choices[entry.group]:
             choice = f"{entry.group}={entry.option}"
-            return f"{EXPERIMENT}={name}: chooses {choice}, which only the command line can; add {choice} there"
-    return None
+            raise InputError(
+                f"{EXPERIMENT}={name}: chooses {choice}, which only the command line can; add {choice} there"
+            )
 
 
-def subdir_problem(config: DictConfig) -> str | None:
-    """Why the jobs' outcomes could not be read again, in one line; None if they can."""
+def _check_folders(config: DictConfig) -> None:
+    """Reject folders from which the jobs' outcomes could not be read again."""
     from omegaconf import OmegaConf
 
     sweep_settings = OmegaConf.to_container(config.hydra.sweep, resolve=False)
     assert isinstance(sweep_settings, dict)
-    if sweep_settings["subdir"] == BY_NUMBER:
-        return None
-    return f"hydra.sweep.subdir={sweep_settings['subdir']}: allowed: {BY_NUMBER}, a folder for each job; leave it out"
+    if (subdir := sweep_settings["subdir"]) != BY_NUMBER:
+        raise InputError(f"hydra.sweep.subdir={subdir}: allowed: {BY_NUMBER}, a folder for each job; leave it out")
 
 
-def check_jobs(config: DictConfig) -> None:
-    """Reject a sweep one of whose jobs is invalid.
+def _check_jobs(config: DictConfig) -> None:
+    """Reject a sweep without jobs, with an invalid one, or with two that are the same run.
 
     For a sweeper that creates its jobs while it searches, the settings that all jobs have in common are checked.
-
-    Args:
-        config: Hydra's configuration of the sweep.
-
-    Raises:
-        InputError: there is no job, or an invalid one, or two are the same run.
     """
     from hydra.core.global_hydra import GlobalHydra
     from hydra.types import RunMode
