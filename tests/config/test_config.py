@@ -99,16 +99,6 @@ def test_every_other_option(chosen: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "chosen", [f"{group}={name}" for group in ("appeal", "attack", "participation") for name in options(group)]
-)
-def test_every_option_about_clients(chosen: str) -> None:
-    group, _, name = chosen.partition("=")
-    needed = ("appeal=warmup",) if chosen == "participation=flexible" else ()
-    assert compose([chosen, *needed]).choices[group] == name
-    build(chosen, *needed)
-
-
-@pytest.mark.parametrize(
     "choice", [f"{side}={name}" for side in ("client", "server") for name in options(f"strategy/{side}")]
 )
 def test_every_client_and_server_works_in_some_strategy(choice: str) -> None:

@@ -660,14 +660,6 @@ def test_one_clients_vectors_do_not_outlive_its_visit(make_experiment):
     assert client.held == [0, 0, 0, 0] and len(client.vectors) == 8
 
 
-def test_the_options_of_conf_fit_together():
-    with pytest.raises(InputError, match="client=scaffold needs 'control'.*server=fedavg neither sends"):
-        Strategy(client=option("strategy/client", "scaffold"), server=option("strategy/server", "fedavg")).check()
-    with pytest.raises(InputError, match="server=scaffold needs 'control'.*client=sgd does not send"):
-        Strategy(client=option("strategy/client", "sgd"), server=option("strategy/server", "scaffold")).check()
-    Strategy(client=option("strategy/client", "fedprox"), server=option("strategy/server", "fedadam")).check()
-
-
 def test_an_excluded_upload_was_sent(make_experiment):
     # it was sent, though it is left out
     simulation = Simulation(poisoned_experiment(make_experiment, 2, network=mlp, local={"epochs": 2}))
