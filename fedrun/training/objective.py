@@ -60,17 +60,16 @@ class Objective:
         if not network.network.training:
             network.network.train()
 
-    def gradient(self, x: torch.Tensor, y: torch.Tensor, index: int = 0) -> torch.Tensor:
+    def gradient(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """The gradient ``[T]`` of :meth:`loss` at the loaded model, overwritten by the next call."""
-        return self._network.backward(self.loss(x, y, index))
+        return self._network.backward(self.loss(x, y))
 
-    def loss(self, x: torch.Tensor, y: torch.Tensor, index: int = 0) -> torch.Tensor:
+    def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """A batch's mean loss at the loaded model, a scalar with its graph.
 
         Args:
             x: encoded inputs ``[B, ...]``.
             y: targets ``[B, ...]``.
-            index: the batch's index within its epoch.
         """
         embeddings = None
         with self._computing:
@@ -83,7 +82,7 @@ class Objective:
         if self._plain:
             loss = self._task.mean_loss(logits, y)
         else:
-            outputs = self._outputs(x, embeddings, logits, index)
+            outputs = self._outputs(x, embeddings, logits)
             losses = self._strategy.loss(outputs, y, self._constants)
             check_losses(self._strategy, losses, len(y))
             check_differentiable(self._strategy, losses)
@@ -92,16 +91,16 @@ class Objective:
         self._record.add(loss.detach(), logits.detach(), y)
         return loss
 
-    def _outputs(self, x: torch.Tensor, embeddings: torch.Tensor | None, logits: torch.Tensor, index: int) -> Outputs:
+    def _outputs(self, x: torch.Tensor, embeddings: torch.Tensor | None, logits: torch.Tensor) -> Outputs:
         """A batch's outputs, with the measurements that the strategy requests."""
         embeddings, earlier = None if embeddings is None else embeddings.float(), None
         if self._recalls:
             assert embeddings is not None
+            # Right for whole batches; TurboSVM-FL's code takes the same slice for a last, shorter one.
+            first, size = len(self._embedded) * len(embeddings), len(embeddings)
             self._embedded.append(embeddings.detach())
             if not self._earlier:
                 return Outputs(logits, embeddings, task=self._task)
-            # Right for whole batches; TurboSVM-FL's code takes the same slice for a last, shorter one.
-            first, size = index * len(embeddings), len(embeddings)
             earlier = torch.stack([epoch[first : first + size] for epoch in self._earlier])
         if self._frozen is None:
             return Outputs(logits, embeddings, earlier_embeddings=earlier, task=self._task)

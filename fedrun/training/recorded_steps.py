@@ -90,7 +90,7 @@ class RecordedSteps:
         if self._of_client is not None and self._state is not None:
             self._of_client.copy_(self._state)
 
-    def step(self, x: torch.Tensor, y: torch.Tensor, index: int = 0, frozen: torch.Tensor | None = None) -> bool:
+    def step(self, x: torch.Tensor, y: torch.Tensor, frozen: torch.Tensor | None = None) -> bool:
         """Make one step: see :meth:`Steps.step`."""
         self._step(x, y)
         self._processed += len(y)

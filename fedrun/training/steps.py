@@ -74,21 +74,20 @@ class Steps:
             self._fused.__exit__(*error)
             self._fused = None  # its gradient edges belong to a stream, so the next block needs new ones
 
-    def step(self, x: torch.Tensor, y: torch.Tensor, index: int = 0, frozen: torch.Tensor | None = None) -> bool:
+    def step(self, x: torch.Tensor, y: torch.Tensor, frozen: torch.Tensor | None = None) -> bool:
         """Process one batch.
 
         Args:
             x: encoded inputs ``[B, ...]``.
             y: targets ``[B, ...]``.
-            index: the batch's index within its epoch.
             frozen: the parameters that do not move, bool ``[T]``; None: all move.
 
         Returns:
             Whether the batch completes a step; steps of some strategies use several batches.
         """
         if self._fused is not None:
-            self._fused.step(self._objective.loss(x, y, index), self._rate, self._linear)
-        elif (gradient := self._gradient(x, y, index)) is not None:
+            self._fused.step(self._objective.loss(x, y), self._rate, self._linear)
+        elif (gradient := self._gradient(x, y)) is not None:
             optimizer_step(self._weights, gradient, self._state, self._rate, self._local, self._correction, frozen)
         else:
             return False
@@ -96,10 +95,10 @@ class Steps:
             repair(self._weights)
         return True
 
-    def _gradient(self, x: torch.Tensor, y: torch.Tensor, index: int) -> torch.Tensor | None:
+    def _gradient(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor | None:
         """The direction of a step, ``[T]``; None: it needs more batches."""
         if not self._directs:
-            return self._objective.gradient(x, y, index)
+            return self._objective.gradient(x, y)
         self._group.append((x, y))
         if len(self._group) < len(self._strategy.passes):
             return None

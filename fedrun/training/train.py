@@ -65,8 +65,8 @@ def train(
             inputs, labels = samples.gather(indices[order])
             if augment is not None:
                 inputs = augment(inputs)
-            for index, (x, y) in enumerate(batches(inputs, labels, batch, samples.encoding)):
-                made += steps.step(x, y, index, frozen)
+            for x, y in batches(inputs, labels, batch, samples.encoding):
+                made += steps.step(x, y, frozen)
             steps.end_epoch()
     return steps.trained(made)
 
