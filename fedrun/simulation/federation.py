@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from dataclasses import replace
 
-import torch
-
-from fedrun.data.datasets.base import Dataset, Users
-from fedrun.data.datasets.in_memory import require_labels
-from fedrun.data.federation import ClientIndices, Federation
-from fedrun.data.tasks.trial import check_task
+from fedrun.data.federation import Federation
 from fedrun.experiment.experiment import Experiment
-from fedrun.system.errors import InputError
+from fedrun.simulation.data_checks import check_divided, check_loaded, check_partitioned
 from fedrun.uploads.attacks.contract import check_poisoned
-
-log = logging.getLogger(__name__)
 
 
 def prepare_federation(experiment: Experiment) -> Federation:
@@ -26,24 +17,11 @@ def prepare_federation(experiment: Experiment) -> Federation:
         InputError: the data cannot be used.
     """
     dataset = experiment.dataset.load()
-    _check_loaded(experiment.chosen("dataset"), dataset)
+    check_loaded(experiment.chosen("dataset"), dataset)
     partition, population = experiment.chosen("partition"), experiment.population
     partitioned = experiment.partition.split(dataset, experiment.seed)
-    _check_partitioned(partition, partitioned)
-    _check_common(partition, partitioned, experiment)
-    if (population.test_share or experiment.validation.share) and _divides_overlapping(partitioned):
-        log.warning(
-            "%s divides a text's windows among clients, and each shares input with %d windows before and after it: "
-            "samples that are held out of a client overlap training samples of others; partition=natural keeps the "
-            "windows of a user together",
-            partition,
-            partitioned.dataset.overlap,
-        )
-    if population.test_share and partitioned.client_test is not None:
-        raise InputError(
-            f"population.test_share={population.test_share:g} with {partition}, which gives clients test samples of "
-            "their own; allowed: population.test_share=0"
-        )
+    check_partitioned(partition, partitioned)
+    check_divided(partition, partitioned, experiment)
     federation = population.populate(partitioned, experiment.seed)
     federation = experiment.validation.hold_out(federation, experiment.seed)
     attackers = experiment.attack.attackers(len(federation.train), experiment.seed)
@@ -53,182 +31,3 @@ def prepare_federation(experiment: Experiment) -> Federation:
         check_poisoned(experiment.attack, poisoned, federation)
         federation = poisoned
     return federation.pooled() if population.pooled else federation
-
-
-def _check_loaded(key: str, dataset: Dataset) -> None:
-    """Reject data that contradict their specification.
-
-    Args:
-        key: the dataset's option.
-        dataset: what the option, which may be a user's, has loaded.
-
-    Raises:
-        InputError: naming the dataset.
-    """
-    if not isinstance(dataset, Dataset):
-        raise InputError(f"{key}: loads a {type(dataset).__name__}; allowed: a Dataset")
-    spec, inputs, targets = dataset.spec, dataset.inputs, dataset.targets
-    for kind, stored in (("samples", inputs), ("targets", targets)):
-        if not isinstance(stored, torch.Tensor):
-            raise InputError(f"{key}: {kind} are a {type(stored).__name__}; allowed: a tensor")
-    if inputs.shape != (len(targets), *spec.input_shape):
-        raise InputError(
-            f"{key}: samples {list(inputs.shape)} with targets {list(targets.shape)}; allowed: as many, and samples "
-            f"{['n', *spec.input_shape]} as specified".replace("'", "")
-        )
-    if spec.task.has_classes and len(targets):
-        if targets.dtype != torch.int64:
-            raise InputError(f"{key}: targets are {str(targets.dtype).removeprefix('torch.')}; allowed: int64")
-        require_labels(targets.numpy(), range(spec.classes), key)
-        names = dataset.class_names
-        if len(names) != spec.classes or not all(isinstance(name, str) for name in names):
-            raise InputError(f"{key}: class_names={names}; allowed: {spec.classes} texts")
-    if dataset.users is not None:
-        _check_users(key, dataset.users, len(targets))
-    if not type(spec.task).__module__.startswith("fedrun."):  # a user's
-        check_task(spec.task, targets[:2], spec.output_shape, spec.classes)
-
-
-def _check_users(key: str, users: Users, samples: int) -> None:
-    """Reject users that do not have all samples, one user after the other, or whose names are no texts."""
-    names, offsets = users.names, users.offsets
-    right = isinstance(offsets, torch.Tensor) and offsets.dtype == torch.int64 and offsets.shape == (len(names) + 1,)
-    if not right or offsets[0] != 0 or offsets[-1] != samples or bool((offsets.diff() < 0).any()):
-        raise InputError(
-            f"{key}: the offsets of {len(names)} users are {offsets}; allowed: a tensor, int64 [{len(names) + 1}], "
-            f"ascending from 0 to {samples}"
-        )
-    if wrong := [name for name in names if not isinstance(name, str)]:
-        raise InputError(f"{key}: a user is named {wrong[0]!r}; allowed: texts")
-    if not 0 <= users.training <= len(names):
-        raise InputError(
-            f"{key}: {users.training} of {len(names)} users are training users; allowed: 0 to {len(names)}"
-        )
-
-
-def _check_partitioned(key: str, partitioned: Federation) -> None:
-    """Reject clients without a training sample, samples that do not exist, training on samples of the tests, and
-    clients that share a sample or a name or whose tests are not theirs.
-
-    Args:
-        key: the partition's option.
-        partitioned: what the partition, which may be a user's, has returned.
-
-    Raises:
-        InputError: naming the partition.
-    """
-    if not isinstance(partitioned, Federation):
-        raise InputError(f"{key}: returns a {type(partitioned).__name__}; allowed: a Federation")
-    train = partitioned.train
-    if not len(train) or not bool(train.sizes.all()):
-        raise InputError(
-            f"{key}: there are {len(train)} clients, {int((train.sizes == 0).sum())} of them without a training "
-            "sample; allowed: at least one client, and one sample for each"
-        )
-    samples = len(partitioned.dataset.targets)
-    tests = [part.samples for part in (partitioned.test, partitioned.client_test) if part is not None]
-    for indices in (train.samples, *tests):
-        if len(wrong := indices[(indices < 0) | (indices >= samples)]):
-            raise InputError(f"{key}: a client or a test has sample {int(wrong[0])}; allowed: 0 to {samples - 1}")
-    tested = torch.zeros(samples, dtype=torch.bool)
-    tested[torch.cat(tests)] = True
-    if len(leaked := train.samples[tested[train.samples]]):
-        raise InputError(
-            f"{key}: {len(leaked)} training samples are also test samples, such as sample {int(leaked[0])}; allowed: "
-            "none"
-        )
-    _check_clients(key, train, partitioned.client_test)
-
-
-def _check_clients(key: str, train: ClientIndices, client_test: ClientIndices | None) -> None:
-    """Reject clients with a sample twice, two clients of one name, and tests that are not one for each client in order.
-
-    Args:
-        key: the partition's option.
-        train: the clients' training samples.
-        client_test: the clients' test samples, if they have any.
-
-    Raises:
-        InputError: naming the partition.
-    """
-    for kind, clients in (("training", train), ("test", client_test)):
-        if clients is None:
-            continue
-        if len(clients) != len(train):
-            raise InputError(
-                f"{key}: client_test has the samples of {len(clients)} clients, and {len(train)} clients train; "
-                f"allowed: {len(train)}"
-            )
-        if clients.names is not None and len(clients.names) != len(clients):
-            raise InputError(
-                f"{key}: {len(clients.names)} names for the {kind} samples of {len(clients)} clients; allowed: "
-                f"{len(clients)}"
-            )
-        owners = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
-        pairs, occurrences = torch.unique(torch.stack([owners, clients.samples], dim=1), dim=0, return_counts=True)
-        if len(repeated := pairs[occurrences > 1]):
-            client, sample = repeated[0].tolist()
-            raise InputError(
-                f"{key}: client {clients.name(client)} has {kind} sample {sample} more than once; allowed: once "
-                "(several clients may have it)"
-            )
-    if client_test is not None and not len(client_test.samples):
-        raise InputError(f"{key}: client_test has no sample; allowed: at least one, or client_test=None")
-    names = [train.name(client) for client in range(len(train))]
-    name, most = Counter(names).most_common(1)[0]
-    if most > 1:
-        raise InputError(f"{key}: {most} clients are named {name!r}; allowed: a different name for each client")
-    for client, name in enumerate(names):
-        if client_test is not None and client_test.name(client) != name:
-            raise InputError(
-                f"{key}: client {client} is named {name!r}, and in client_test {client_test.name(client)!r}; allowed: "
-                "the same names in the same order"
-            )
-
-
-def _check_common(key: str, partitioned: Federation, experiment: Experiment) -> None:
-    """Reject settings that hold out or change samples of single clients if several clients have the same ones.
-
-    Args:
-        key: the partition's option.
-        partitioned: what the partition, which may be a user's, has returned.
-        experiment: experiment of the run.
-
-    Raises:
-        InputError: naming the setting and the partition.
-    """
-    population, validation, attack = experiment.population, experiment.validation, experiment.attack
-    held_out, changed = "some would train on what others hold out", "a change of one client's would be all clients'"
-    train = _has_common(partitioned.train)
-    tests = partitioned.client_test is not None and _has_common(partitioned.client_test)
-    settings = {
-        f"population.test_share={population.test_share:g}": (population.test_share and train, held_out),
-        f"validation.share={validation.share:g}": (validation.share and train, held_out),
-        f"population.flipped_share={population.flipped_share:g}": (
-            population.flipped_share and (train or tests),
-            changed,
-        ),
-        experiment.chosen("attack"): (attack.changes_data and attack.share and train, changed),
-    }
-    for setting, (applies, reason) in settings.items():
-        if applies:
-            raise InputError(
-                f"{setting} with {key}, where several clients have the same sample: {reason}; allowed: clients without "
-                "common samples, or without this setting"
-            )
-
-
-def _has_common(clients: ClientIndices) -> bool:
-    """Whether several clients have the same sample."""
-    return len(torch.unique(clients.samples)) < len(clients.samples)
-
-
-def _divides_overlapping(partitioned: Federation) -> bool:
-    """Whether samples that may share input, those of one user, are divided among several clients."""
-    dataset, train = partitioned.dataset, partitioned.train
-    if not dataset.overlap:
-        return False
-    ends = torch.tensor([len(dataset.targets)]) if dataset.users is None else dataset.users.offsets[1:]
-    users = torch.bucketize(train.samples, ends, right=True)
-    clients = torch.repeat_interleave(torch.arange(len(train)), train.sizes)
-    return len(torch.unique(users * len(train) + clients)) > len(torch.unique(users))
