@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -145,29 +147,13 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore, adv
         with file:
             require_seal(file)
             content = torch.load(file, map_location="cpu", weights_only=True)
-        if content["format"] != FORMAT:
-            raise InputError(f"{path}: written by another version of fedrun; {advice}")
-        written_for = Identity(**content["identity"])
-        if written_for.config != identity.config or written_for.seed != identity.seed:
-            raise InputError(
-                f"{path}: belongs to config {written_for.config}, seed {written_for.seed}, not to this run "
-                f"(config {identity.config}, seed {identity.seed}); {advice}"
-            )
-        for what, recorded, fingerprint in (
-            ("data (the dataset's content has", written_for.data, identity.data),
-            ("thresholds (appeal.path has", written_for.appeal, identity.appeal),
-            ("initial weights (initial.path has", written_for.initial, identity.initial),
-            ("frozen parameters (the pretrained weights have", written_for.frozen, identity.frozen),
-        ):
-            if recorded != fingerprint:
-                raise InputError(f"{path}: was made with other {what} changed since); {advice}")
-        device = initial.server.model.device
-        models = tuple(ServerState(saved["model"], saved["slots"]).to(device) for saved in content["models"])
-        finished = tuple(tuple(model.to(device) for model in models) for models in content["finished"])
-        expected, slots = initial.server.model.shape, initial.server.slots.keys()
-        first = finished[0] if finished else [server.model for server in models]
-        if any(model.shape != expected for model in first) or (
-            not finished and any(server.slots.keys() != slots for server in models)
+        if problem := _mismatch(content, identity):
+            raise InputError(f"{path}: {problem}; {advice}")
+        state = _state(content, initial)
+        first = state.finished[0] if state.finished else [server.model for server in state.models]
+        slots = initial.server.slots.keys()
+        if any(model.shape != initial.server.model.shape for model in first) or (
+            not state.finished and any(server.slots.keys() != slots for server in state.models)
         ):
             raise InputError(f"{path}: holds another model; {advice}")
         try:
@@ -175,22 +161,8 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore, adv
         except (DamagedFileError, OSError) as error:
             problem = "is damaged" if isinstance(error, DamagedFileError) else "cannot be read"
             raise InputError(f"{path.with_name(CLIENT_STATES)}: {problem} ({error}); {advice}") from None
-        client_states = replace(initial.client_states, held=held)
-        totals = Totals(**content["totals"])
-        clients = content.get("training", {"starts": [], "drawn": 0, "received": {}})  # earlier versions had none
-        starts = tuple(Start(*start) for start in clients["starts"])
-        training = InTraining(starts, clients["drawn"], clients["received"])
-        state = State(
-            int(content["round"]),
-            models,
-            client_states,
-            totals,
-            content["membership"],
-            finished,
-            training.to(device),
-        )
         return Checkpoint(
-            state,
+            replace(state, client_states=replace(initial.client_states, held=held)),
             Written(**content["metrics"]),
             content["tracking_id"],
             content["seconds"],
@@ -202,3 +174,39 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore, adv
         raise InputError(f"{path}: is damaged ({error}); {advice}") from None
     except Exception as error:  # unpickling garbage can raise anything
         raise InputError(f"{path}: is damaged ({type(error).__name__}); {advice}") from None
+
+
+def _mismatch(content: Mapping[str, Any], identity: Identity) -> str | None:
+    """Why a run with this identity cannot continue from a checkpoint with this content; None if it can."""
+    if content["format"] != FORMAT:
+        return "written by another version of fedrun"
+    written_for = Identity(**content["identity"])
+    if (written_for.config, written_for.seed) != (identity.config, identity.seed):
+        return (
+            f"belongs to config {written_for.config}, seed {written_for.seed}, not to this run (config "
+            f"{identity.config}, seed {identity.seed})"
+        )
+    for what, recorded, fingerprint in (
+        ("data (the dataset's content has", written_for.data, identity.data),
+        ("thresholds (appeal.path has", written_for.appeal, identity.appeal),
+        ("initial weights (initial.path has", written_for.initial, identity.initial),
+        ("frozen parameters (the pretrained weights have", written_for.frozen, identity.frozen),
+    ):
+        if recorded != fingerprint:
+            return f"was made with other {what} changed since)"
+    return None
+
+
+def _state(content: Mapping[str, Any], initial: State) -> State:
+    """The state in a checkpoint with this content, on the device of the initial state, and with its client states."""
+    clients = content.get("training", {"starts": [], "drawn": 0, "received": {}})  # earlier versions had none
+    starts = tuple(Start(*start) for start in clients["starts"])
+    return State(
+        round=int(content["round"]),
+        models=tuple(ServerState(saved["model"], saved["slots"]) for saved in content["models"]),
+        client_states=initial.client_states,
+        totals=Totals(**content["totals"]),
+        membership=content["membership"],
+        finished=tuple(tuple(models) for models in content["finished"]),
+        training=InTraining(starts, clients["drawn"], clients["received"]),
+    ).to(initial.server.model.device)
