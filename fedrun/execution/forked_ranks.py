@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -43,7 +44,7 @@ def started(count: int, work: Callable[[Ranks], int]) -> Iterator[Ranks]:
         RunError: they cannot be started or reached.
     """
     torch.distributed.is_available()  # before the processes are forked, so that it is loaded once
-    from torch.distributed import distributed_c10d  # noqa: F401 - likewise
+    import_module("torch.distributed.distributed_c10d")  # likewise
 
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine

@@ -135,9 +135,8 @@ class VectorStore:
         """The file, which is deleted with this object if it is a temporary one."""
         if self._file is None:
             if self._path is None:
-                temporary = tempfile.TemporaryFile()  # noqa: SIM115 - it closes with this object
-                self._file = os.dup(temporary.fileno())
-                temporary.close()
+                with tempfile.TemporaryFile() as temporary:
+                    self._file = os.dup(temporary.fileno())  # it closes with this object
             else:
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT if self._writable else os.O_RDONLY, 0o644)
             weakref.finalize(self, os.close, self._file)
