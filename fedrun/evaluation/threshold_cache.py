@@ -34,7 +34,7 @@ def key(
 
     These are the clients, their samples and the encoding, the initial model and the local training, but not the
     strategy: all strategies of a sweep share the thresholds, unless the server strategy freezes parameters or adds
-    some. As of a run, the code is not among them.
+    some. The code is not among them, either.
 
     Args:
         experiment: experiment of the run.

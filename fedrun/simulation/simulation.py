@@ -274,7 +274,8 @@ class Simulation:
             in seconds.
 
         Raises:
-            RunError: no client's upload was finite, and with user-level privacy the global model overflowed.
+            RunError: no client's upload was finite. With user-level privacy, where such uploads count as zero, only if
+                the global model had overflowed.
         """
         began = time.perf_counter()
         phase = self.phase(state)
