@@ -2,12 +2,76 @@
 
 from __future__ import annotations
 
-from fedrun.config.option_name import chosen_where
+import re
+
+from fedrun.config.allowed_values import shown
+from fedrun.config.option_name import chosen, chosen_where
+from fedrun.config.overrides import home_folder
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.data.targets import Target
 from fedrun.experiment.settings import Settings
-from fedrun.strategies.client import compares_embeddings, is_personal
+from fedrun.strategies.client import compares_embeddings, is_personal, trains_global_model
+from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
+
+
+def check_folder(settings: Settings) -> None:
+    """Reject names that would not be those of a folder, or of another one than is meant."""
+    name, output_dir = settings.name, settings.output_dir
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", name):
+        raise InputError(f"name={shown(name)}: allowed: words of letters, digits, -, _ and ., joined by /")
+    if not output_dir:
+        raise InputError("output_dir='': allowed: a folder; output_dir=. is the current one")
+    if output_dir.startswith("~"):
+        raise InputError(home_folder("output_dir", output_dir))
+
+
+def check_initial(settings: Settings) -> None:
+    """Reject initial weights that are the same for all models where these must differ."""
+    clusters = settings.strategy.clusters()
+    if settings.initial.is_whole and not clusters.same_initialisation:
+        raise InputError(
+            f"{settings.chosen('initial')} with {chosen('strategy/clustering', clusters)}, whose models must differ at "
+            "first: allowed: initial.part=encoder, initial=random"
+        )
+
+
+def check_stopping(settings: Settings) -> None:
+    """Reject a run that is to stop at targets which it does not have or cannot measure."""
+    if not settings.stop_at_targets:
+        return
+    if not settings.targets:
+        raise InputError("stop_at_targets=true needs at least one target, such as targets=[0.9]")
+    if settings.validation.evaluation_split != "test":
+        raise InputError(
+            f"stop_at_targets=true: targets are of test samples, and with validation.share={settings.validation.share} "
+            "no test sample is used; allowed: false"
+        )
+
+
+def check_evaluated_models(settings: Settings) -> None:
+    """Reject evaluations of models that the run does not have."""
+    strategy, evaluation, client = settings.strategy, settings.evaluation, settings.strategy.client
+    several = strategy.clusters().several or bool(strategy.afterwards().last_rounds(settings.rounds))
+    if evaluation.client_means and (MODEL not in client.sends or is_personal(client) or several):
+        raise InputError(
+            f"evaluation.client_means=true: allowed if clients send models ({strategy.named_client}) for one global "
+            "model (no clusters, no models of their own)"
+        )
+    averages_others = chosen_where(
+        ("attack", settings.attack, settings.attack.needs_rows),
+        ("compression", settings.compression, settings.compression.changes_means),
+        ("privacy", settings.privacy, settings.privacy.sees_sums_only),
+    )
+    if evaluation.client_means and averages_others:
+        raise InputError(
+            f"evaluation.client_means=true with {averages_others[0]}: the server averages something else than the "
+            "models that clients have sent; allowed: false"
+        )
+    if evaluation.tuned_by and not trains_global_model(client):
+        raise InputError(
+            f"{evaluation.tuned_by}: {strategy.named_client} has no global model that clients could tune; allowed: 0"
+        )
 
 
 def check_appeal(settings: Settings) -> None:

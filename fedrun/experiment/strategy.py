@@ -83,8 +83,9 @@ class Strategy:
                 f"{allowed}, or another server strategy, such as fedavg"
             )
 
-    def check_optimizer(self, local: LocalTraining) -> None:
-        """Reject an optimizer that the algorithm does not support."""
+    def check_local(self, local: LocalTraining) -> None:
+        """Reject settings of local training that the algorithm does not support."""
+        self.client.check(local)
         parts: dict[str, ClientStrategy | Clustering] = {"client": self.client, "clustering": self.clusters()}
         for key, part in parts.items():
             if part.assumes_sgd and local.optimizer != "sgd":
@@ -92,6 +93,11 @@ class Strategy:
                     f"local.optimizer={local.optimizer}: {chosen(f'strategy/{key}', part)} is defined by SGD steps "
                     "alone; allowed: sgd"
                 )
+        if local.repair_nonfinite and not self.server.refinable:
+            raise InputError(
+                f"local.repair_nonfinite=true with {self.named_server}, whose next broadcast does not follow from the "
+                "repaired model; allowed: false"
+            )
 
 
 def _options(group: str, fits: Callable[[Any], bool]) -> str:
