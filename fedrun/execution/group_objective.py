@@ -8,8 +8,8 @@ from functools import cached_property, partial
 import torch
 
 from fedrun.execution.context import ExecutionContext
-from fedrun.execution.side_by_side import client_views
 from fedrun.execution.stacked import Drop, Passed, StackedPerceptron
+from fedrun.execution.vmap import client_views
 from fedrun.models.precision import computing
 from fedrun.strategies.client import Outputs, overrides
 from fedrun.strategies.client_contract import check_differentiable, check_losses, check_separable

@@ -17,8 +17,8 @@ from fedrun.data.datasets.augmentation import UNIFORMS, draws
 from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext, Progress
 from fedrun.execution.executor import Executor
 from fedrun.execution.group_objective import GroupObjective, of_last
-from fedrun.execution.side_by_side import unbatched
 from fedrun.execution.stacked import StackedPerceptron
+from fedrun.execution.vmap import vmap_problem
 from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.strategies.client import compares_embeddings, overrides, shuffles
 from fedrun.strategies.client_contract import check_batch, check_direction, checked_linear_correction
@@ -69,7 +69,7 @@ class Vectorized(Executor):
             idle = isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p == 0
             if isinstance(module, UNSUPPORTED) and not idle:
                 return f"a model with {type(module).__name__} layers"
-        return None if stacked else unbatched(context)
+        return None if stacked else vmap_problem(context)
 
     def client_results(self, job: CohortJob, progress: Progress = lambda done: None) -> Iterator[ClientResult]:
         steps, sizes = self.steps(job).tolist(), self.context.clients.sizes[job.cohort].tolist()

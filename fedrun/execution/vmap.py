@@ -14,7 +14,7 @@ MIXED = 8
 """The number of samples in the batch on which a model is tried for mixing them."""
 
 
-def unbatched(context: ExecutionContext) -> str | None:
+def vmap_problem(context: ExecutionContext) -> str | None:
     """The reason why a model cannot be computed for many clients at once; None if a step of two clients succeeds.
 
     The step is tried, because a user's model may count or draw random numbers in its forward pass.
