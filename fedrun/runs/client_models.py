@@ -12,8 +12,8 @@ import torch
 from fedrun.config.build import option
 from fedrun.data.federation import Federation
 from fedrun.experiment.experiment import Experiment
-from fedrun.models.adapters import merged
 from fedrun.models.initial_weights import InitialWeights
+from fedrun.models.lora_layout import merged
 from fedrun.runs import checkpoint as checkpoints
 from fedrun.runs.checkpoint import Identity
 from fedrun.runs.folder import CHECKPOINT, CLIENT_STATES

@@ -9,8 +9,8 @@ import torch
 
 from fedrun.data.datasets.base import Spec
 from fedrun.experiment.state import State
-from fedrun.models.adapters import merged
 from fedrun.models.base import ModelConfig, encoder_and_head, new_network
+from fedrun.models.lora_layout import merged
 from fedrun.models.parallel_encoders import ParallelEncoders
 from fedrun.models.saved_tensors import PARALLEL, models_in, saved_tensors, tensors_of
 from fedrun.simulation.simulation import Simulation

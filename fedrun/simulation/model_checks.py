@@ -7,8 +7,8 @@ import torch
 from fedrun.config.option_name import chosen_where
 from fedrun.experiment.settings import Settings
 from fedrun.experiment.strategy import Strategy
-from fedrun.models.adapters import adapters_of
 from fedrun.models.flat_network import Layout
+from fedrun.models.lora_layout import adapters_of
 from fedrun.strategies.client import EMBEDDINGS, ClientStrategy, overrides
 from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.lora import ResidualServer

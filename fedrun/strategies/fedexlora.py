@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.models.adapters import Adapter, adapters_of
 from fedrun.models.flat_network import Layout
+from fedrun.models.lora_layout import Adapter, adapters_of
 from fedrun.strategies.lora import ResidualServer
 from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.strategies.vectors import MODEL

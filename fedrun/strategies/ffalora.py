@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.models.adapters import adapted_layers
+from fedrun.models.lora_layout import adapted_layers
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.lora import without_adapters
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fedrun.config.config_class import config_class
-from fedrun.models.adapters import adapters_of
+from fedrun.models.lora_layout import adapters_of
 from fedrun.strategies.lora import ResidualServer
 from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.strategies.vectors import MODEL

@@ -9,8 +9,8 @@ import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.config.option_name import chosen
-from fedrun.models.adapters import Adapter, adapters_of, add_residuals
 from fedrun.models.flat_network import Layout
+from fedrun.models.lora_layout import Adapter, adapters_of, add_residuals
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import CohortUpdate, Rows, ServerState
 from fedrun.strategies.vectors import Vectors

@@ -10,10 +10,10 @@ import torch
 
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Spec
-from fedrun.models.adapters import adapters_of, add_residuals, merged
 from fedrun.models.base import encoder_and_head
 from fedrun.models.flat_network import FlatNetwork, layout_of
 from fedrun.models.lora import LoRA
+from fedrun.models.lora_layout import adapters_of, add_residuals, merged
 from fedrun.system.errors import InputError
 
 peft = pytest.importorskip("peft")

@@ -15,9 +15,9 @@ from fedrun.data.datasets.base import Dataset, Spec, Symbols
 from fedrun.data.tasks.symbols import LanguageModelling
 from fedrun.execution.vectorized import Vectorized
 from fedrun.experiment.experiment import build_experiment
-from fedrun.models.adapters import adapted_layers
 from fedrun.models.flat_network import FlatNetwork, layout_of
 from fedrun.models.lora import LoRA
+from fedrun.models.lora_layout import adapted_layers
 from fedrun.runs.saved_model import load_network, save_model
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError

@@ -12,10 +12,10 @@ from fedrun.config.composed import compose
 from fedrun.execution.vector_store import VectorStore
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
-from fedrun.models.adapters import adapters_of
 from fedrun.models.base import encoder_and_head
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.lora import LoRA
+from fedrun.models.lora_layout import adapters_of
 from fedrun.runs import checkpoint
 from fedrun.runs.checkpoint import Checkpoint, Identity
 from fedrun.runs.metrics_file import Written
