@@ -1,4 +1,4 @@
-"""Checks of the data and their partition, which may be a user's, and of the settings that depend on them."""
+"""Checks of the data and their partition, which may be a user's, and of settings that depend on the clients."""
 
 from __future__ import annotations
 
@@ -213,3 +213,56 @@ def _divides_overlapping(partitioned: Federation) -> bool:
     users = torch.bucketize(train.samples, ends, right=True)
     clients = torch.repeat_interleave(torch.arange(len(train)), train.sizes)
     return len(torch.unique(users * len(train) + clients)) > len(torch.unique(users))
+
+
+def check_colluding(experiment: Experiment, federation: Federation, cohort: int) -> None:
+    """Reject attackers that need honest uploads if no round has both kinds of clients.
+
+    Args:
+        experiment: experiment of the run.
+        federation: its clients, with the attackers among them.
+        cohort: M, the number of clients per round.
+
+    Raises:
+        InputError: naming the keys and what is allowed.
+    """
+    attack, attackers, clients = experiment.attack, len(federation.attackers), len(federation.train)
+    if not (attack.needs_rows and attackers):
+        return
+    forges = f"{experiment.chosen('attack')}, which computes its uploads from the honest ones of the same round"
+    if attackers == clients:
+        raise InputError(
+            f"attack.share={attack.share:g} with {forges}: all {clients} clients would attack; allowed: at most "
+            f"{(clients - 1) / clients:g}"
+        )
+    single = cohort == 1 or (experiment.participation.varies and cohort < clients)
+    if single and not experiment.strategy.afterwards().last_rounds(experiment.rounds):
+        raise InputError(
+            f"clients_per_round={experiment.clients_per_round:g} with {forges}: a round may have one client; "
+            "allowed: at least 2, with participation=everyone"
+        )
+
+
+def check_least_uploads(experiment: Experiment, clients: int, cohort: int) -> None:
+    """Reject settings with which a round may have fewer uploads than the server strategy can aggregate.
+
+    Args:
+        experiment: experiment of the run.
+        clients: N.
+        cohort: M, the number of clients per round.
+
+    Raises:
+        InputError: naming the setting and what is allowed.
+    """
+    least, participation = experiment.strategy.server.least_uploads, experiment.participation
+    participants = participation.fewest(cohort, clients, experiment.first_rounds)
+    for setting, fewest, allowed in (
+        (f"clients_per_round={experiment.clients_per_round:g}", cohort, f"{least} or more clients"),
+        (experiment.chosen("participation"), participants, "participation=everyone"),
+        (experiment.chosen("aggregation"), experiment.aggregation.fewest(cohort), "aggregation=synchronous"),
+    ):
+        if fewest < least:
+            raise InputError(
+                f"{setting} with {experiment.strategy.named_server}, which needs at least {least} uploads: a round may "
+                f"have only {fewest}; allowed: {allowed}"
+            )

@@ -12,10 +12,10 @@ from fedrun.data.samples import Samples
 from fedrun.experiment.checks import check_client_tests
 from fedrun.experiment.experiment import Experiment
 from fedrun.models.trial import check_network
+from fedrun.simulation.data_checks import check_colluding, check_least_uploads
 from fedrun.simulation.model_checks import check_model
 from fedrun.strategies.client_contract import check_masks
 from fedrun.strategies.phase import Phase, build_network, cohort_size
-from fedrun.system.errors import InputError
 from fedrun.training.batches import smallest_batch
 from fedrun.uploads.privacy.sample_level import SampleLevel
 
@@ -23,57 +23,6 @@ from fedrun.uploads.privacy.sample_level import SampleLevel
 def _cut_to_longest(dataset: Dataset) -> Dataset:
     """A dataset whose batches of padded texts are cut to their longest text."""
     return dataset if dataset.spec.padding is None else replace(dataset, encoding=Symbols(dataset.spec.padding))
-
-
-def _check_colluding(experiment: Experiment, attackers: int, clients: int, cohort: int) -> None:
-    """Reject attackers that need honest uploads if no round has both kinds of clients.
-
-    Args:
-        experiment: experiment of the run.
-        attackers: number of clients that attack.
-        clients: N.
-        cohort: the fewest clients of a round.
-
-    Raises:
-        InputError: naming the keys and what is allowed.
-    """
-    strategy, attack = experiment.strategy, experiment.attack
-    forges = f"{experiment.chosen('attack')}, which computes its uploads from the honest ones of the same round"
-    if attackers == clients:
-        raise InputError(
-            f"attack.share={attack.share:g} with {forges}: all {clients} clients would attack; allowed: at most "
-            f"{(clients - 1) / clients:g}"
-        )
-    if cohort == 1 and not strategy.afterwards().last_rounds(experiment.rounds):
-        raise InputError(
-            f"clients_per_round={experiment.clients_per_round:g} with {forges}: a round may have one client; "
-            "allowed: at least 2, with participation=everyone"
-        )
-
-
-def _check_uploads(experiment: Experiment, clients: int, cohort: int) -> None:
-    """Reject settings with which a round may have fewer uploads than the server strategy can aggregate.
-
-    Args:
-        experiment: experiment of the run.
-        clients: N.
-        cohort: M, the number of clients per round.
-
-    Raises:
-        InputError: naming the setting and what is allowed.
-    """
-    least, participation = experiment.strategy.server.least_uploads, experiment.participation
-    participants = participation.fewest(cohort, clients, experiment.first_rounds)
-    for setting, fewest, allowed in (
-        (f"clients_per_round={experiment.clients_per_round:g}", cohort, f"{least} or more clients"),
-        (experiment.chosen("participation"), participants, "participation=everyone"),
-        (experiment.chosen("aggregation"), experiment.aggregation.fewest(cohort), "aggregation=synchronous"),
-    ):
-        if fewest < least:
-            raise InputError(
-                f"{setting} with {experiment.strategy.named_server}, which needs at least {least} uploads: a round may "
-                f"have only {fewest}; allowed: {allowed}"
-            )
 
 
 def first_phase(experiment: Experiment, federation: Federation, device: torch.device) -> Phase:
@@ -84,7 +33,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     """
     strategy, dataset, clients = experiment.strategy, federation.dataset, len(federation.train)
     cohort = cohort_size(1 if experiment.population.pooled else experiment.clients_per_round, clients)
-    _check_uploads(experiment, clients, cohort)
+    check_least_uploads(experiment, clients, cohort)
     experiment.aggregation.check_clients(clients)
     strategy.afterwards().check_clients(clients)
     experiment.model.check(dataset.spec)
@@ -98,9 +47,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
     check_masks(strategy.client, network.layout, range(experiment.local.epochs or 1))
     check_client_tests(experiment, federation.client_test is not None)
     check_model(experiment, network.layout)
-    if experiment.attack.needs_rows and federation.attackers:
-        varies = experiment.participation.varies and cohort < clients
-        _check_colluding(experiment, len(federation.attackers), clients, 1 if varies else cohort)
+    check_colluding(experiment, federation, cohort)
     phase = Phase(
         end=experiment.first_rounds,
         run_rounds=experiment.rounds,
