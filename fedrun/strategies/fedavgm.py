@@ -20,12 +20,11 @@ VELOCITY = "fedavgm/velocity"
 class FedAvgM(WeightedServer):
     """A step of momentum along the clients' mean displacement Δ = Σ p_k (y_k − x); float buffers are averaged.
 
-    Attributes:
+    Attributes (besides those of :class:`WeightedServer`):
         lr: η_g > 0.
         momentum: β in [0, 1).
         form: ``heavy_ball``: m ← β m + Δ, x ← x + η_g m; ``nesterov``: x ← x + η_g (Δ + β m) with the new m;
             ``average``: m ← β m + (1 − β) Δ, whose steps are 1 / (1 − β) times smaller.
-        weighting: weights of the clients in Δ: ``samples`` or ``uniform``.
     """
 
     lr: Annotated[float, Gt(0)]

@@ -30,12 +30,11 @@ class FedOpt(WeightedServer):
 
     The optimizer changes the parameters only; buffers are averaged or frozen.
 
-    Attributes:
+    Attributes (besides those of :class:`WeightedServer`):
         name: the prefix of the names of the optimizer's state.
         lr: η_g > 0, the server's learning rate.
         beta1: β₁ in [0, 1).
         eps: added to the denominator: τ of the papers, ε of torch; > 0.
-        weighting: weights of the clients in Δ: ``samples`` or ``uniform``.
         buffers: ``average``: float buffers (BatchNorm statistics) become the clients' weighted mean; ``frozen``: they
             stay at their initial values, as in code that gives the optimizer named parameters only.
     """

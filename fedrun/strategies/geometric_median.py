@@ -17,10 +17,9 @@ class GeometricMedian(WeightedServer):
 
     Distances are those of the parameters; buffers are averaged with the last iteration's weights.
 
-    Attributes:
+    Attributes (besides those of :class:`WeightedServer`):
         iterations: R ≥ 1; 3 in the paper.
         smoothing: ν > 0, the least distance that is divided by.
-        weighting: weights of the clients: ``samples`` or ``uniform``.
     """
 
     iterations: Annotated[int, Ge(1)]

@@ -16,9 +16,8 @@ from fedrun.strategies.vectors import MODEL
 class NormClipping(WeightedServer):
     """The weighted mean of the clients' displacements, each scaled down to a largest norm.
 
-    Attributes:
+    Attributes (besides those of :class:`WeightedServer`):
         max_norm: S > 0, the largest Euclidean norm of a displacement y_k − x of the parameters; buffers are averaged.
-        weighting: weights of the clients: ``samples`` or ``uniform``.
     """
 
     max_norm: Annotated[float, Gt(0)]

@@ -23,8 +23,8 @@ class Asynchronous(Aggregation, ABC):
     Attributes:
         staleness: s(τ), the factor of an upload. ``constant``: 1; ``polynomial``: (1 + τ)^−a; ``hinge``: 1 up to τ = b,
             then 1 / (a (τ − b) + 1).
-        a: see ``staleness``.
-        b: see ``staleness``.
+        a: a > 0 of ``polynomial`` and ``hinge``.
+        b: b ≥ 0 of ``hinge``.
     """
 
     staleness: Literal["constant", "polynomial", "hinge"]

@@ -17,11 +17,8 @@ class FedAsync(Asynchronous):
 
     The paper's clients minimise F_k(y) + ρ/2 ‖y − x‖²: ``strategy/client=fedprox``.
 
-    Attributes:
+    Attributes (besides those of :class:`Asynchronous`):
         alpha: α, the share of a fresh upload in the next model.
-        staleness: see :class:`Asynchronous`.
-        a: see :class:`Asynchronous`.
-        b: see :class:`Asynchronous`.
     """
 
     alpha: Annotated[float, Gt(0), Le(1)]

@@ -19,11 +19,8 @@ class FedBuff(Asynchronous):
     The mean has the server strategy's weights, by samples for most; the paper's are equal
     (``strategy.server.weighting=uniform``). Float buffers are means that are not scaled.
 
-    Attributes:
+    Attributes (besides those of :class:`Asynchronous`):
         buffer: K.
-        staleness: see :class:`Asynchronous`.
-        a: see :class:`Asynchronous`.
-        b: see :class:`Asynchronous`.
     """
 
     buffer: Annotated[int, Ge(1)]

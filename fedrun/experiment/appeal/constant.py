@@ -17,9 +17,8 @@ from fedrun.strategies.local_training import LocalTraining
 class Constant(WithThresholds):
     """ρ_k is the same number for every client; clients have no models of their own.
 
-    Attributes:
+    Attributes (besides those of :class:`WithThresholds`):
         loss: ρ, the mean cross-entropy below which the global model appeals, in nats.
-        convention: see :class:`WithThresholds`.
     """
 
     loss: Annotated[float, Gt(0)]

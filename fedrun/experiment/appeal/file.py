@@ -23,9 +23,8 @@ class FromFile(WithThresholds):
     Clients are named as in ``clients.parquet``: by their number in the partition, or by their user's name. Lines of
     clients that are not in the federation are ignored.
 
-    Attributes:
+    Attributes (besides those of :class:`WithThresholds`):
         path: path of the file.
-        convention: see :class:`WithThresholds`.
     """
 
     path: str

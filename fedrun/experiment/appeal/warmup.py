@@ -18,11 +18,10 @@ from fedrun.system.errors import InputError
 class WarmUp(WithThresholds):
     """ρ_k is the loss of a model that the client has trained alone from the common initial model, as in MaxFL.
 
-    Attributes:
+    Attributes (besides those of :class:`WithThresholds`):
         steps: SGD steps of that training, 100 in the paper.
         lr: its learning rate; None: that of local training.
         batch_size: its batch size in samples; None: that of local training.
-        convention: see :class:`WithThresholds`.
     """
 
     trained: ClassVar[bool] = True

@@ -21,15 +21,13 @@ class Lognormal(DeviceClock):
     A value is mean · exp(s g − s² / 2) with s² = ln(1 + cv²) and g ~ N(0, 1). Speed and bandwidth are
     independent; both bandwidths of a client have the same g.
 
-    Attributes:
+    Attributes (besides those of :class:`DeviceClock`):
         speed: mean samples per second in training.
         speed_cv: coefficient of variation of the speeds (standard deviation / mean), at most 100; 0: all equal.
         download: mean download bandwidth in bytes per second.
         upload: mean upload bandwidth in bytes per second.
         bandwidth_cv: coefficient of variation of the bandwidths; 0: all equal.
         latency: seconds before a download or an upload begins, of every client.
-        server: see :class:`DeviceClock`.
-        seed: see :class:`DeviceClock`.
     """
 
     speed: Annotated[float, Gt(0)]

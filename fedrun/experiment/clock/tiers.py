@@ -20,14 +20,12 @@ Positive = Annotated[float, Gt(0)]
 class Tiers(DeviceClock):
     """Every client has one of a few kinds of devices; the lists have one entry for each kind.
 
-    Attributes:
+    Attributes (besides those of :class:`DeviceClock`):
         shares: shares of the clients, with sum 1. Which client has which kind is random; how many have it is not.
         speeds: samples per second in training.
         downloads: download bandwidths in bytes per second.
         uploads: upload bandwidths in bytes per second.
         latencies: seconds before a download or an upload begins.
-        server: see :class:`DeviceClock`.
-        seed: see :class:`DeviceClock`.
     """
 
     shares: tuple[Positive, ...]
