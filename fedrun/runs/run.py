@@ -80,7 +80,7 @@ def run(
             return summary
         if observers is None:
             observers = chosen_observers(experiment, parallel_jobs) if ranks.is_leader else ()
-        return Session(experiment, simulation, observers).run()
+        return Session(simulation, observers).run()
 
 
 def earlier_summary(experiment: Experiment) -> dict[str, Any] | None:

@@ -13,10 +13,8 @@ from typing import Any
 from fedrun.data.targets import Target, check_recorded, targets_of
 from fedrun.evaluation.client_results import Metrics
 from fedrun.execution.distributed_client_state import DistributedClientStates
-from fedrun.execution.hardware import gpu_name
 from fedrun.execution.ranks import StoppedError
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
-from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.experiment.state import State
 from fedrun.models.saved_tensors import MODEL_FILE
@@ -55,9 +53,9 @@ log = logging.getLogger(__name__)
 class Session:
     """One process's part of a run. The leader of the ranks has locked the run's folder."""
 
-    def __init__(self, experiment: Experiment, simulation: Simulation, observers: Sequence[Observer]) -> None:
+    def __init__(self, simulation: Simulation, observers: Sequence[Observer]) -> None:
+        self.experiment = experiment = simulation.experiment
         self.record = experiment.record
-        self.experiment = experiment
         self.simulation = simulation
         self.ranks = simulation.ranks
         self.folder = self.record.folder
@@ -250,9 +248,7 @@ class Session:
             save_model(self.simulation, state, model)
         with writing(curves):
             plot_curves({self.record.title: [rows]}, curves, self.targets)
-        executor = self.simulation.round_runner(state).executor.name
-        gpu = gpu_name(self.simulation.device)
-        summary = summarise_run(self.experiment, self.identity, last, rows, self.targets, executor, self.decisions, gpu)
+        summary = summarise_run(self.simulation, self.identity, last, rows, self.targets, self.decisions)
         if (reported := summary["reported"]) is not None:
             log.debug("reported  %s %s", wording.name(reported), wording.value(reported, summary["final"][reported]))
         with writing(self.folder / SUMMARY):

@@ -6,20 +6,23 @@ import math
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import lower_is_better, measures
+from fedrun.execution.hardware import gpu_name
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
-from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.checkpoint import Checkpoint, Identity
 from fedrun.runs.metrics_file import round_reached
 from fedrun.system.source_commit import loaded_commit
 from fedrun.system.version import __version__
+
+if TYPE_CHECKING:
+    from fedrun.simulation.simulation import Simulation
 
 PACKAGES = ("numpy", "scikit-learn", "hydra-core")
 
@@ -72,27 +75,24 @@ def versions() -> dict[str, str]:
 
 
 def summarise_run(
-    experiment: Experiment,
+    simulation: Simulation,
     identity: Identity,
     last: Checkpoint,
     rows: Sequence[Row],
     targets: Sequence[Target],
-    executor: str,
     decisions: Mapping[str, str],
-    gpu: str | None,
 ) -> dict[str, Any]:
     """The summary of a complete run.
 
     Args:
-        experiment: the run's experiment.
+        simulation: the run's simulation.
         identity: the run's identity.
         last: the checkpoint after the last round.
         rows: the rows of the evaluated rounds.
         targets: the targets whose first round is reported.
-        executor: the executor's name.
         decisions: the choices of the run, in words.
-        gpu: the name of each process's GPU; None: it computes on the CPU.
     """
+    experiment, gpu = simulation.experiment, gpu_name(simulation.device)
     record = experiment.record
     reported = experiment.evaluation.reported(experiment.strategy.client, rows[-1].keys())
     return {
@@ -120,7 +120,7 @@ def summarise_run(
         "machine": {
             "processes": last.processes,
             "threads": torch.get_num_threads(),
-            "executor": executor,
+            "executor": simulation.round_runner(last.state).executor.name,
             **({} if gpu is None else {"gpu": gpu}),
         },
         "decisions": dict(decisions),
