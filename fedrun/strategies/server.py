@@ -104,10 +104,10 @@ class CohortUpdate(Senders):
     steps: torch.Tensor
     mean: Vectors
     weights: torch.Tensor
-    rows: torch.Tensor | None
-    excluded: tuple[int, ...]
-    loss: float
-    score: float
+    rows: torch.Tensor | None = None
+    excluded: tuple[int, ...] = ()
+    loss: float = math.nan
+    score: float = math.nan
     processed: torch.Tensor = field(default_factory=lambda: torch.zeros(0, 3, dtype=torch.int64))
     sample_weight: float = 0.0
     measures: Vectors = field(default_factory=dict)
@@ -117,18 +117,8 @@ class CohortUpdate(Senders):
     @classmethod
     def empty(cls) -> CohortUpdate:
         """The update of no clients."""
-        none, nan = torch.zeros(0, dtype=torch.int64), float("nan")
-        return cls(
-            clients=none,
-            samples=none,
-            steps=none,
-            mean={},
-            weights=none.double(),
-            rows=None,
-            excluded=(),
-            loss=nan,
-            score=nan,
-        )
+        none = torch.zeros(0, dtype=torch.int64)
+        return cls(clients=none, samples=none, steps=none, mean={}, weights=none.double())
 
     @property
     def total_weight(self) -> float:
