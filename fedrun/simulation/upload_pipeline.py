@@ -9,6 +9,7 @@ import torch
 
 from fedrun.config.option_name import chosen
 from fedrun.experiment.experiment import Experiment
+from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import Senders
 from fedrun.strategies.vectors import MODEL
@@ -16,9 +17,8 @@ from fedrun.system.errors import InputError
 from fedrun.training.noised_steps import without_sample_gradients
 from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.base import Cohorts, Mechanism
-from fedrun.uploads.privacy.local import Local
+from fedrun.uploads.privacy.clipped_uploads import ClippedUploads
 from fedrun.uploads.privacy.sample_level import SampleLevel
-from fedrun.uploads.privacy.user_level import UserLevel
 from fedrun.uploads.secure_sum import FixedPoint
 
 log = logging.getLogger(__name__)
@@ -48,20 +48,8 @@ def upload_pipeline(
         _check_private(experiment, phase)
         if mechanism.changes_uploads:
             _check_lengths(experiment.chosen("privacy"), "clipped", phase, pipeline)
-        others = ", ".join(sorted(phase.client.sends - {MODEL}))
-        if isinstance(privacy, UserLevel | Local) and privacy.extra_share is not None and not others:
-            raise InputError(
-                f"privacy.extra_share={privacy.extra_share:g}: {chosen('strategy/client', phase.client)} sends nothing "
-                "besides the model; allowed: null"
-            )
-        if isinstance(privacy, UserLevel | Local) and privacy.extra_share is None and others:
-            log.warning(
-                "%s clips all that a client sends by one norm. %s also sends %s, which may be much longer than the "
-                "model's displacement; privacy.extra_share=0.5 gives each its own norm",
-                experiment.chosen("privacy"),
-                chosen("strategy/client", phase.client),
-                others,
-            )
+        if isinstance(privacy, ClippedUploads):
+            _check_extra_share(privacy, phase.client)
     if isinstance(secure_sum, FixedPoint):
         _check_buffers(experiment.chosen("secure_sum"), "sent in float32, not as integers", experiment, phase)
         _check_lengths(experiment.chosen("secure_sum"), "rounded", phase, pipeline)
@@ -74,6 +62,28 @@ def upload_pipeline(
         most = len(sizes) if experiment.selection.varies else phase.cohort_size
         secure_sum.check_headroom(float(weights.topk(most).values.sum()))
     return pipeline, mechanism
+
+
+def _check_extra_share(privacy: ClippedUploads, client: ClientStrategy) -> None:
+    """Reject a norm for what clients send besides the model if they send nothing else. Warn if they do, without it.
+
+    Raises:
+        InputError: naming the key and the strategy.
+    """
+    others = ", ".join(sorted(client.sends - {MODEL}))
+    if privacy.extra_share is not None and not others:
+        raise InputError(
+            f"privacy.extra_share={privacy.extra_share:g}: {chosen('strategy/client', client)} sends nothing besides "
+            "the model; allowed: null"
+        )
+    if privacy.extra_share is None and others:
+        log.warning(
+            "%s clips all that a client sends by one norm. %s also sends %s, which may be much longer than the "
+            "model's displacement; privacy.extra_share=0.5 gives each its own norm",
+            chosen("privacy", privacy),
+            chosen("strategy/client", client),
+            others,
+        )
 
 
 def _check_private(experiment: Experiment, phase: Phase) -> None:

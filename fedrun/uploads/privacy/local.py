@@ -4,39 +4,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
-from annotated_types import Gt, Lt
 
 from fedrun.config.config_class import config_class
-from fedrun.config.identity import Neutral
 from fedrun.strategies.vectors import Vectors
 from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism
+from fedrun.uploads.privacy.clipped_uploads import CLIPPED, ClippedUploads, clip
 from fedrun.uploads.privacy.clipping import LOUDEST
-from fedrun.uploads.privacy.target import DifferentialPrivacy, Noise
-from fedrun.uploads.privacy.user_level import CLIPPED, Layers, clip
+from fedrun.uploads.privacy.target import Noise
 from fedrun.uploads.transform import Sender, Sent
 
 
 @config_class
-class Local(DifferentialPrivacy):
+class Local(ClippedUploads):
     """The server receives noised uploads only, so it need not be trusted, and may use single uploads.
 
     Any two uploads of a client are neighbours, 2 S apart at most, and the N clients are the protected units. Every
     client's noise has standard deviation 2 S z. ``epsilon`` is that of one upload, ``privacy/epsilon`` that of all
     uploads of the client with the most uploads.
-
-    Attributes (besides those of :class:`DifferentialPrivacy`):
-        clip: S > 0, the largest Euclidean norm of a client's upload.
-        layers: as for user-level privacy.
-        extra_share: as for user-level privacy.
     """
-
-    clip: Annotated[float, Gt(0)]
-    layers: Layers
-    extra_share: Annotated[Annotated[float, Gt(0), Lt(1)] | None, Neutral(None)]
 
     def mechanism(self, cohorts: Cohorts) -> Mechanism:
         delta = self.chosen_delta(cohorts.clients, "clients")

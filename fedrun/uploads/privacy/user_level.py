@@ -4,49 +4,38 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt
 
 from fedrun.config.allowed_values import shown
 from fedrun.config.config_class import config_class
-from fedrun.config.identity import Neutral
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import CohortUpdate, Round, Senders
-from fedrun.strategies.vectors import MODEL, Vectors
+from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations
 from fedrun.uploads.privacy.calibration import with_noise
-from fedrun.uploads.privacy.clipping import LOUDEST, clip_factor, joint_norm, layer_bounds
-from fedrun.uploads.privacy.target import DifferentialPrivacy, Noise
-from fedrun.uploads.transform import Combined, Sender, Sent, Shape
+from fedrun.uploads.privacy.clipped_uploads import CLIPPED, ClippedUploads, clip
+from fedrun.uploads.privacy.clipping import LOUDEST
+from fedrun.uploads.privacy.target import Noise
+from fedrun.uploads.transform import Combined, Sender, Sent
 
 log = logging.getLogger(__name__)
 
-Layers = Literal["flat", "equal", "by_size"]
-
-CLIPPED = "privacy/clipped_share"
-"""Among a client's measures: 1 if its upload was longer than the bound, otherwise 0."""
-
 
 @config_class
-class UserLevel(DifferentialPrivacy):
+class UserLevel(ClippedUploads):
     """The server learns the sum of clipped uploads with Gaussian noise: a client with all its samples is protected.
 
     The noise on the sum has standard deviation z S. ``epsilon`` is the target for the run's rounds, and the N clients
     are the protected units.
 
-    Attributes (besides those of :class:`DifferentialPrivacy`):
-        clip: S > 0, the largest Euclidean norm of a client's upload.
-        layers: ``flat``: one norm over all entries; ``equal``, ``by_size``: a bound for every tensor, S / √m or
-            proportional to the root of its size.
-        extra_share: s in (0, 1): the model's displacement is clipped to S √(1 − s), and what the client sends besides,
-            such as a control variate, to S √s; None: one norm over all that is sent.
+    Attributes (besides those of :class:`ClippedUploads`):
         accountant: computes z and ``privacy/epsilon``.
         denominator: of the mean: ``fixed``: q N, which is known in advance; ``cohort``: the clients that took part. An
             upload that is not finite counts as the zero vector.
@@ -56,9 +45,6 @@ class UserLevel(DifferentialPrivacy):
         population: the size of that population.
     """
 
-    clip: Annotated[float, Gt(0)]
-    layers: Layers
-    extra_share: Annotated[Annotated[float, Gt(0), Lt(1)] | None, Neutral(None)]
     accountant: AccountantName
     denominator: Literal["fixed", "cohort"]
     max_weight: Annotated[float, Gt(0)] | None
@@ -191,36 +177,3 @@ class CentralNoise(Noise):
         if self.at_scale is not None:
             losses["privacy/epsilon_at_scale"] = self.at_scale.epsilon(rounds, self.delta, accountant)
         return {name: epsilon for name, epsilon in losses.items() if epsilon is not None}
-
-
-def clip(
-    displacements: Vectors, bound: float, layers: Layers, shapes: Mapping[str, Shape], extra_share: float | None = None
-) -> bool:
-    """Scale a client's displacements in place to a joint norm of at most S; whether they were longer.
-
-    Args:
-        displacements: vectors ``[d]`` by name.
-        bound: S.
-        layers: which norms are bounded, see :class:`UserLevel`.
-        shapes: shapes of the displacements.
-        extra_share: s, see :class:`UserLevel`.
-    """
-    names = sorted(displacements)
-    if extra_share is not None and len(names) > 1 and MODEL in names:
-        # S² = S_D² + S_c² with S_c² = s S²
-        extra = {name: displacements[name] for name in names if name != MODEL}
-        model_longer = clip({MODEL: displacements[MODEL]}, bound * math.sqrt(1 - extra_share), layers, shapes)
-        return clip(extra, bound * math.sqrt(extra_share), layers, shapes) or model_longer
-    if layers == "flat":
-        pieces, bounds = [[displacements[name] for name in names]], [bound]
-    else:
-        pieces = [[piece] for name in names for piece in torch.split(displacements[name], list(shapes[name].layers))]
-        bounds = layer_bounds(bound, [len(piece) for (piece,) in pieces], layers == "by_size")
-    longer = False
-    for vectors, most in zip(pieces, bounds, strict=True):
-        norm = joint_norm(vectors)
-        if norm > most:
-            longer = True
-            for vector in vectors:
-                vector.mul_(clip_factor(norm, most))
-    return longer

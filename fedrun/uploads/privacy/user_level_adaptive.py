@@ -14,8 +14,9 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.privacy.base import Cohorts
+from fedrun.uploads.privacy.clipped_uploads import CLIPPED
 from fedrun.uploads.privacy.clipping import next_bound, update_noise
-from fedrun.uploads.privacy.user_level import CLIPPED, CentralNoise, UserLevel
+from fedrun.uploads.privacy.user_level import CentralNoise, UserLevel
 from fedrun.uploads.transform import Combined
 
 BOUND = "privacy/clip"
