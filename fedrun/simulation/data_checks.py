@@ -109,9 +109,6 @@ def _check_clients(key: str, train: ClientIndices, client_test: ClientIndices | 
         key: the partition's option.
         train: the clients' training samples.
         client_test: the clients' test samples, if they have any.
-
-    Raises:
-        InputError: naming the partition.
     """
     for kind, clients in (("training", train), ("test", client_test)):
         if clients is None:

@@ -65,11 +65,7 @@ def upload_pipeline(
 
 
 def _check_extra_share(privacy: ClippedUploads, client: ClientStrategy) -> None:
-    """Reject a norm for what clients send besides the model if they send nothing else. Warn if they do, without it.
-
-    Raises:
-        InputError: naming the key and the strategy.
-    """
+    """Reject a norm for what clients send besides the model if they send nothing else. Warn if they do, without it."""
     others = ", ".join(sorted(client.sends - {MODEL}))
     if privacy.extra_share is not None and not others:
         raise InputError(
@@ -87,11 +83,7 @@ def _check_extra_share(privacy: ClippedUploads, client: ClientStrategy) -> None:
 
 
 def _check_private(experiment: Experiment, phase: Phase) -> None:
-    """Reject float buffers, which would be sent without being clipped, and models without gradients of single samples.
-
-    Raises:
-        InputError: naming the model.
-    """
+    """Reject float buffers, which would be sent without clipping, and models without gradients of single samples."""
     key = experiment.chosen("privacy")
     _check_buffers(key, "averaged without noise", experiment, phase)
     if isinstance(experiment.privacy, SampleLevel) and (
@@ -114,9 +106,6 @@ def _check_buffers(key: str, change: str, experiment: Experiment, phase: Phase) 
         change: what would happen to buffers instead.
         experiment: experiment of the run.
         phase: the phase whose clients send.
-
-    Raises:
-        InputError: naming the model.
     """
     layout = phase.network.layout
     kept = phase.client.private(layout)
@@ -136,9 +125,6 @@ def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline
         change: what it does to them.
         phase: the phase whose clients send.
         pipeline: pipeline of their uploads.
-
-    Raises:
-        InputError: naming the strategy.
     """
     state = phase.server.init(phase.initial_model(), phase.network.layout, len(phase.federation.train))
     broadcast = phase.server.broadcast(state)
