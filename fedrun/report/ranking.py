@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from fedrun.data.evaluation_split import TARGETED
@@ -30,7 +29,8 @@ NOTE = (
 
 def ranking(settings: Sequence[Setting], key: str = TARGETED) -> list[Table]:
     """The settings by their mean rank, and their differences from FedAvg: a table for each condition of FedAvg's
-    settings, such as a partition.
+    settings, such as a partition. Every ranked setting has a result for every seed of its table; the notes name the
+    settings and seeds that are left out.
 
     Args:
         settings: the settings to rank.
@@ -53,13 +53,15 @@ def ranking(settings: Sequence[Setting], key: str = TARGETED) -> list[Table]:
 
 def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, condition: str) -> list[Table]:
     """The table of the settings of one condition, or none."""
-    values = {setting.name: {run.seed: quantity.of(run) for run in setting.complete} for setting in settings}
-    known = {name: {seed: value for seed, value in own.items() if value is not None} for name, own in values.items()}
-    others = Counter(seed for setting in settings if setting is not baseline for seed in known[setting.name])
-    seeds = sorted(seed for seed in known[baseline.name] if others[seed] >= 2)
-    ranked = [_with_seeds(setting, seeds) for setting in settings if known[setting.name].keys() >= set(seeds)]
-    if len(ranked) < 3 or len(seeds) < 2:
+    known = {
+        setting.name: {run.seed: value for run in setting.complete if (value := quantity.of(run)) is not None}
+        for setting in settings
+    }
+    others = [known[setting.name].keys() for setting in settings if setting is not baseline]
+    seeds = _complete_seeds(known[baseline.name].keys(), others)
+    if not seeds:
         return []
+    ranked = [_with_seeds(setting, seeds) for setting in settings if known[setting.name].keys() >= set(seeds)]
     from scipy import stats
 
     baseline = _with_seeds(baseline, seeds)
@@ -80,10 +82,34 @@ def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, 
     names = {setting.name for setting in ranked}
     if incomplete := [setting.name for setting in settings if setting.name not in names]:
         notes.append(f"Not ranked, without a result for every seed: {', '.join(incomplete)}.")
+    if unused := sorted({seed for name in names for seed in known[name]} - set(seeds)):
+        notes.append(f"Seeds not used, without a result of every ranked setting: {', '.join(map(str, unused))}.")
     notes += [*other_data([(setting, baseline) for setting in ranked]), *remarks(ranked, {quantity.key})]
     header = ("setting", quantity.heading, "mean rank", f"difference from {baseline.name}")
     title = ", ".join(filter(None, [f"{RANKS}{quantity.heading}", condition]))
     return [Table(title, header, rows, notes=tuple(notes))]
+
+
+def _complete_seeds(own: Set[int], others: Sequence[Set[int]]) -> list[int]:
+    """The seeds that leave the most results, if only the settings that have all of them are ranked: ranks of several
+    seeds have a mean only if they are among the same settings.
+
+    Args:
+        own: FedAvg's seeds.
+        others: those of each other setting.
+
+    Returns:
+        At least two seeds, or none if FedAvg and two other settings do not have two in common.
+    """
+    candidates = {frozenset(own)}
+    for seeds in others:
+        candidates |= {candidate.intersection(seeds) for candidate in candidates}
+
+    def ranked(seeds: frozenset[int]) -> int:
+        return 1 + sum(seeds <= other for other in others)
+
+    allowed = [seeds for seeds in sorted(candidates, key=sorted) if len(seeds) >= 2 and ranked(seeds) >= 3]
+    return sorted(max(allowed, key=lambda seeds: (ranked(seeds) * len(seeds), ranked(seeds)), default=()))
 
 
 def _with_seeds(setting: Setting, seeds: Sequence[int]) -> Setting:

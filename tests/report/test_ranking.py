@@ -11,10 +11,10 @@ from fedrun.report.settings import settings
 from ..helpers.run_folders import rows
 
 
-def compared(folders, finals: dict[str, tuple[float, ...]], **data: str):
+def compared(folders, finals: dict[str, tuple[float, ...] | dict[int, float]], **data: str):
     for strategy, values in finals.items():
         server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
-        for seed, value in enumerate(values):
+        for seed, value in values.items() if isinstance(values, dict) else enumerate(values):
             own = data.get(strategy, "01234567")
             folders.write(seed, rows(0.1, value), strategy=strategy, changes=server, data=own)
     return settings(find([str(folders.top)]).runs)[0]
@@ -59,6 +59,44 @@ def test_more_seeds_of_one_setting_do_not_prevent_a_ranking(folders):
         ("fedavg", "60.00 ± 8.16", "2.50"),
     ]
     assert "Means over seeds 0, 1, 2. " in table.notes[0]
+    assert table.notes[1:] == ("Seeds not used, without a result of every ranked setting: 3, 4.",)
+
+
+def test_a_seed_that_several_settings_lack_is_not_used(folders):
+    """Over seeds 0 and 1 there are 5 settings, hence 10 results; over seeds 0, 1 and 2 only 3, hence 9. Over 0 and 1,
+    TurboSVM-FL has ranks 1 and 2, the median 2.5 and 1, FedAvg 2.5 and 3, Krum and FedProx both 4.5 and 4.5.
+    """
+    (table,) = ranking(compared(folders, FINALS | {"krum": (0.1, 0.1), "fedprox": (0.1, 0.1)}))
+    assert {row[0]: row[2] for row in table.rows} == {
+        "turbosvm": "1.50",
+        "median": "1.75",
+        "fedavg": "2.75",
+        "krum": "4.50",
+        "fedprox": "4.50",
+    }
+    assert "Means over seeds 0, 1. " in table.notes[0]
+    assert table.notes[1:] == ("Seeds not used, without a result of every ranked setting: 2.",)
+
+
+def test_settings_with_seeds_in_common_are_ranked_beside_those_with_others(folders):
+    """FedAvg has two seeds in common with two settings, and two others with two more: the first two seeds count."""
+    (table,) = ranking(
+        compared(
+            folders,
+            {
+                "fedavg": {0: 0.5, 1: 0.5, 2: 0.5, 3: 0.5},
+                "turbosvm": {0: 0.6, 1: 0.6},
+                "median": {0: 0.7, 1: 0.7},
+                "krum": {2: 0.1, 3: 0.1},
+                "fedprox": {2: 0.2, 3: 0.2},
+            },
+        )
+    )
+    assert [(row[0], row[2]) for row in table.rows] == [("median", "1.00"), ("turbosvm", "2.00"), ("fedavg", "3.00")]
+    assert table.notes[1:] == (
+        "Not ranked, without a result for every seed: fedprox, krum.",
+        "Seeds not used, without a result of every ranked setting: 2, 3.",
+    )
 
 
 def test_settings_on_other_data_than_fedavg_are_named(folders):
