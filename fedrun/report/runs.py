@@ -261,10 +261,12 @@ def runs_of_sweeps(folders: Iterable[Path]) -> list[Path]:
     Their paths are those from the folder in which the sweep was started.
     """
     try:
-        written = [one.summary["folder"] for folder in folders for one in outcomes(folder) if one.summary is not None]
+        written = [
+            Path(one.summary["folder"]) for folder in folders for one in outcomes(folder) if one.summary is not None
+        ]
     except (ValueError, KeyError, TypeError):  # files of this name that no sweep has written
         return []
-    return [folder for folder in map(Path, dict.fromkeys(written)) if folder.is_dir()]
+    return [folder for folder in dict.fromkeys(written) if folder.is_dir()]
 
 
 def read(folder: Path) -> tuple[Run, str]:

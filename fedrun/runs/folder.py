@@ -10,6 +10,7 @@ import shutil
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,21 @@ TRACKED = ("wandb", EVENTS)
 RESULTS = (CONFIG, OVERRIDES, METRICS, CLIENTS, MODEL_FILE, CURVES, FEDERATION)
 """The files of a finished run that have a checksum, in addition to its summary."""
 
-SUMMARISED: Mapping[str, type | tuple[type, ...]] = {
+
+@dataclass(frozen=True)
+class Entries:
+    """An object of JSON with any keys and values of one kind."""
+
+    kind: Kind
+
+
+Kind = type | tuple[type, ...] | Mapping[str, "Kind"] | Entries
+"""What a value of JSON is: of a type, of one of several, or an object with certain keys or with :class:`Entries`."""
+
+NUMBER = (int, float)
+NUMBER_OR_NULL = (*NUMBER, type(None))
+
+SUMMARISED: Mapping[str, Kind] = {
     "title": str,
     "group": str,
     "dataset": str,
@@ -54,13 +69,21 @@ SUMMARISED: Mapping[str, type | tuple[type, ...]] = {
     "data": str,
     "rounds": int,
     "cap": int,
-    "final": dict,
-    "best": dict,
-    "rounds_to": dict,
-    "seconds": (int, float),
+    "final": Entries(NUMBER_OR_NULL),
+    "best": Entries({"value": NUMBER, "round": int}),
+    "rounds_to": Entries((int, type(None))),
+    "seconds": NUMBER,
     "versions": dict,
 }
-"""The keys that every summary has, of all versions of fedrun, and their types."""
+"""The keys that every summary has, of all versions of fedrun, and what their values are."""
+
+RECENT: Mapping[str, Kind] = {
+    "reported": (str, type(None)),
+    "virtual_seconds_to": Entries(NUMBER_OR_NULL),
+    "machine": {"processes": int, "threads": int},
+    "decisions": Entries(str),
+}
+"""The keys that summaries of earlier versions lack."""
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
@@ -90,9 +113,19 @@ def finished(folder: Path) -> dict[str, Any] | None:
         raise DamagedRunError(f"{path}: is damaged ({error}); {again}") from None
     if not isinstance(summary, dict) or summary.get("status") != "complete":
         raise DamagedRunError(f"{path}: is not the summary of a complete run; {again}")
-    if wrong := [key for key, kind in SUMMARISED.items() if not isinstance(summary.get(key), kind)]:
+    expected = {**SUMMARISED, **{key: kind for key, kind in RECENT.items() if key in summary}}
+    if wrong := [key for key, kind in expected.items() if not _is(summary.get(key), kind)]:
         raise DamagedRunError(f"{path}: is damaged ({wrong[0]} is missing or of another type); {again}")
     return {**summary, "folder": str(folder)}  # the folder may have been moved since
+
+
+def _is(value: Any, kind: Kind) -> bool:
+    match kind:
+        case Entries():
+            return isinstance(value, dict) and all(_is(entry, kind.kind) for entry in value.values())
+        case Mapping():
+            return isinstance(value, dict) and all(_is(value.get(key), each) for key, each in kind.items())
+    return isinstance(value, kind)
 
 
 def finish(folder: Path, summary: Mapping[str, Any]) -> None:

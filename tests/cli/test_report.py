@@ -154,9 +154,10 @@ def test_a_sweeps_folder_leads_to_its_runs(folders, tmp_path, capsys):
     assert run([str(sweep)]) == 0
     assert "| 0, 1  |" in capsys.readouterr().out
     (sweep / "3").mkdir()
-    (sweep / "3" / "outcome.json").write_text("[]")
-    assert run([str(sweep)]) == 2
-    assert f"{sweep}: holds no run" in capsys.readouterr().err
+    for other in ("[]", '{"overrides": [], "summary": {"folder": ["a"]}, "error": null}', '{"overrides": 3}'):
+        (sweep / "3" / "outcome.json").write_text(other)
+        assert run([str(sweep)]) == 2
+        assert f"{sweep}: holds no run" in capsys.readouterr().err
 
 
 def test_a_picture_without_a_file_goes_to_a_folder_of_its_own_among_the_runs(runs, capsys):

@@ -173,7 +173,23 @@ def test_a_configuration_of_any_content_is_read_or_refused(folders, config, prob
     assert found.problems == ((f"{path}: {problem}; the run is left out",) if problem else ())
 
 
-@pytest.mark.parametrize("changes", [{"seconds": "abc"}, {"rounds": None}, {"best": 3}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seconds": "abc"},
+        {"rounds": None},
+        {"best": 3},
+        {"best": {"test/accuracy": 0.3}},
+        {"best": {"test/accuracy": {"value": 0.3}}},
+        {"final": {"test/accuracy": "0.3"}},
+        {"rounds_to": {"0.70": [2]}},
+        {"virtual_seconds_to": {"0.70": "2"}},
+        {"reported": ["test/accuracy"]},
+        {"decisions": "the global model"},
+        {"decisions": {"tested": ["the global model"]}},
+        {"machine": {"processes": 1}},
+    ],
+)
 def test_a_summary_of_other_types_is_damaged(folders, changes):
     path = folders.write(0, rows(0.1, 0.2, 0.3)) / "summary.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
