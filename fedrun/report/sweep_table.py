@@ -21,9 +21,7 @@ from fedrun.report.settings import Setting, comparable_text, on_other_data
 from fedrun.report.table import Table
 from fedrun.report.tested_models import reported_accuracies, tested_models
 from fedrun.runs.display import wording
-
-UNFOLDED = 10_000
-"""A width in columns that is enough for any table."""
+from fedrun.runs.display.result_table import UNFOLDED
 
 GAP = 2
 """The spaces between two columns."""

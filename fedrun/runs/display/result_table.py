@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +18,62 @@ from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.runs.display import wording
 from fedrun.runs.folder import CURVES
 from fedrun.system.checksums import missing_files
+
+UNFOLDED = 10_000
+"""A width in columns that is enough for any table."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """A run's metrics, then its rounds to targets: a table, or lines where a terminal is too narrow for its numbers.
+
+    Attributes:
+        title: the run's.
+        round: the last one.
+        metrics: name, last value, best value and its round; the last two may be empty.
+        targets: name, and when it was reached.
+    """
+
+    title: str
+    round: int
+    metrics: Sequence[tuple[str, str, str, str]]
+    targets: Sequence[tuple[str, str]]
+
+    @property
+    def table(self) -> Table:
+        table = Table(
+            title=Text(self.title, style="bold"),
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            header_style="dim",
+            pad_edge=False,
+        )
+        rows = [*self.metrics, *((*target, "", "") for target in self.targets)]
+        table.add_column("")
+        for heading in (f"final (round {self.round})", "best", "in round"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for number, row in enumerate(rows, start=1):
+            table.add_row(*map(Text, row), end_section=number == len(self.metrics) < len(rows))
+        return table
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self.table)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        unfolded = Measurement.get(console, options.update(width=UNFOLDED), self.table).maximum
+        names = [name for name, *_ in (*self.metrics, *self.targets)]
+        foldable = max(map(len, names), default=0) - max(
+            (len(word) for name in names for word in name.split()), default=0
+        )
+        if unfolded - foldable <= options.max_width:
+            yield self.table
+            return
+        yield Text(f"{self.title}, after round {self.round}", style="bold")
+        for name, value, best, round in self.metrics:
+            yield Text(f"{name}: {value}{f', best {best} in round {round}' if best else ''}")
+        for name, value in self.targets:
+            yield Text(f"{name}: {value}")
 
 
 def result_table(summary: Mapping[str, Any]) -> Group:
@@ -28,34 +86,18 @@ def result_table(summary: Mapping[str, Any]) -> Group:
         OSError: the run's ``checksums.txt`` cannot be read.
     """
     final, best, cap = summary["final"], summary["best"], summary["cap"]
-    table = Table(
-        title=Text(summary["title"], style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        header_style="dim",
-        pad_edge=False,
-    )
-    table.add_column("")
-    table.add_column(f"final (round {summary['rounds']})", justify="right")
-    table.add_column("best", justify="right")
-    table.add_column("in round", justify="right")
+    metrics = []
     for key in wording.in_order(final):
         entry = best.get(key)
         at_delta = f" at δ = {final['privacy/delta']:.3g}" if key == "privacy/epsilon" else ""
-        table.add_row(
-            Text(f"{wording.name(key)}{at_delta}"),
-            wording.value(key, final[key]),
-            wording.value(key, entry["value"]) if entry else "",
-            str(entry["round"]) if entry else "",
-        )
-    if summary["rounds_to"]:
-        table.add_section()
+        best_cells = (wording.value(key, entry["value"]), str(entry["round"])) if entry else ("", "")
+        metrics.append((f"{wording.name(key)}{at_delta}", wording.value(key, final[key]), *best_cells))
+    targets = []
     for target, hit in summary["rounds_to"].items():
-        table.add_row(f"rounds to {wording.target(Target.named(target))}", wording.hit(hit, cap), "", "")
+        targets.append((f"rounds to {wording.target(Target.named(target))}", wording.hit(hit, cap)))
     for target, seconds in summary.get("virtual_seconds_to", {}).items():
         reached = wording.ABSENT if seconds is None else wording.duration(seconds)
-        table.add_row(f"virtual time to {wording.target(Target.named(target))}", reached, "", "")
+        targets.append((f"virtual time to {wording.target(Target.named(target))}", reached))
     folder = Path(summary["folder"])
     where = Table.grid(padding=(0, 2))
     where.add_column(style="dim")
@@ -74,4 +116,4 @@ def result_table(summary: Mapping[str, Any]) -> Group:
         where.add_row("curves", Text(str(folder / CURVES)))
     if missing:
         where.add_row("missing", Text(f"{', '.join(missing)} (deleted since; overwrite=true starts over)"))
-    return Group(table, Text(), where)
+    return Group(Results(summary["title"], summary["rounds"], metrics, targets), Text(), where)

@@ -1,5 +1,6 @@
 import io
 
+import pytest
 from rich.console import Console
 
 from fedrun.runs.display.result_table import result_table
@@ -35,6 +36,29 @@ def test_the_result_of_a_run():
         "time    2:03 min in rounds and tests",
         "folder  outputs/runs/femnist/turbosvm/0f3a/seed=0",
         "curves  outputs/runs/femnist/turbosvm/0f3a/seed=0/curves.png",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 30, 48])
+def test_a_terminal_too_narrow_for_the_table_has_lines_with_whole_numbers(width):
+    """The table needs 8 columns for the longest word of its names, 17, 7 and 8 for the others and 3 x 3 between."""
+    console = Console(width=width, file=io.StringIO())
+    console.print(result_table(SUMMARY))
+    words = " ".join(console.file.getvalue().split())
+    assert words.startswith(
+        "turbosvm · femnist · seed 0, after round 100 test accuracy: 71.23 %, best 72.00 % in round 95 "
+        "test loss: 0.5000, best 0.4500 in round 60 train loss: 0.2500 rounds to 70 %: 12 rounds to 92.5 %: >200 time "
+    )
+
+
+def test_a_narrow_table_folds_its_names_only():
+    console = Console(width=49, file=io.StringIO())
+    console.print(result_table(SUMMARY))
+    assert [line.rstrip() for line in console.file.getvalue().splitlines()][1:5] == [
+        "           final (round 100)      best   in round",
+        "─────────────────────────────────────────────────",
+        "test                 71.23 %   72.00 %         95",
+        "accuracy",
     ]
 
 
