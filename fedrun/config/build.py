@@ -165,6 +165,8 @@ def construct(
         why = ""
         if first["type"] == "is_instance_of" and is_dataclass(built[key]):
             why = f"; {type(built[key]).__name__} does not extend {first['ctx']['class']}"
+        elif isinstance(built[key], float) and built[key].is_integer() and first["type"] == "int_type":
+            why = f"; an integer has no point and no exponent: {built[key]:.0f}"
         elif span := re.fullmatch(r"(\d+)(?:-|\.\.|:)(\d+)", str(built[key])):
             why = f"; a sweep over {span[1]} to {span[2]}: -m '{where}=range({span[1]},{int(span[2]) + 1})'"
         elif str(built[key]) in options(where.replace(".", "/")):
