@@ -222,6 +222,7 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
         problems += [
             f"{error.filename}: cannot be read ({error.strerror}); runs in and below it are left out"
             for error in unreadable
+            if Path(error.filename).name != Path(CONFIG).parent.name  # a run's own folder: reported with the run
         ]
         if not (below or unreadable):
             problems.append(f"{place}: holds no run (no {METRICS} and no {SUMMARY})")

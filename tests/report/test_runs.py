@@ -31,9 +31,8 @@ def test_patterns_and_repeated_places_find_every_run_once(folders):
     assert [run.folder for run in find([str(folders.top / "runs"), str(link)]).runs] == [first, second]
 
 
-def test_folders_that_cannot_be_listed_are_named(folders, monkeypatch):
-    """Their seeds would otherwise be missing without a word. The tests may run as root, who can list every folder."""
-    read, locked = (folders.write(seed, rows(0.1, 0.2, 0.3)) for seed in (0, 1))
+def refuse_to_list(monkeypatch, locked):
+    """The tests may run as root, who can list every folder."""
     scandir = os.scandir
 
     def refusing(path):
@@ -42,10 +41,24 @@ def test_folders_that_cannot_be_listed_are_named(folders, monkeypatch):
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refusing)
+
+
+def test_folders_that_cannot_be_listed_are_named(folders, monkeypatch):
+    """Their seeds would otherwise be missing without a word."""
+    read, locked = (folders.write(seed, rows(0.1, 0.2, 0.3)) for seed in (0, 1))
+    refuse_to_list(monkeypatch, locked)
     problem = f"{locked}: cannot be read (Permission denied); runs in and below it are left out"
     found = find([str(folders.top)])
     assert ([run.folder for run in found.runs], found.problems) == ([read], (problem,))
     assert find([str(locked)]).problems == (problem,)
+
+
+def test_a_run_whose_configuration_cannot_be_listed_is_named_once(folders, monkeypatch):
+    run = folders.write(0, rows(0.1, 0.2, 0.3))
+    (run / ".hydra" / "config.yaml").unlink()
+    refuse_to_list(monkeypatch, run / ".hydra")
+    (problem,) = find([str(folders.top)]).problems
+    assert problem.startswith(f"{run}/.hydra/config.yaml: cannot be read (")
 
 
 def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
