@@ -48,20 +48,33 @@ def check_initial(experiment: Experiment, layout: Layout) -> None:
         node = read_yaml(path)
         client: ClientStrategy = build(current(node["strategy"]["client"], "strategy.client"), "strategy.client")
         data = current(node["dataset"], "dataset")
-        earlier = _division({part: current(node[part], part) for part in DIVIDING}, node["seed"])
+        division = _division({part: current(node[part], part) for part in DIVIDING}, node["seed"])
     except (OSError, yaml.YAMLError, TypeError, KeyError) as error:
         raise InputError(
             f"{path}: cannot be read ({type(error).__name__}); expected the configuration of a run"
         ) from None
+    _warn_of_shared_samples(experiment, weights, data, division)
+    _reject_untrained(weights, client, layout)
+
+
+def _warn_of_shared_samples(
+    experiment: Experiment, weights: WeightsOfRun, data: Plain, division: Mapping[str, Plain]
+) -> None:
+    """Warn if the run that trained weights, on these data and with this :func:`_division`, divided them otherwise."""
     population, validation = experiment.population, experiment.validation
-    if population.test_share or population.unseen_clients or validation.share:
-        parts = {part: as_config(getattr(experiment, part), part) for part in DIVIDING}
-        if data == as_config(experiment.dataset, "dataset") and earlier != _division(parts, experiment.seed):
-            log.warning(
-                "initial.path=%s: its run divided the same data otherwise (another seed, partition, population or "
-                "validation), so its clients may have trained on samples that are held out of training here",
-                weights.path,
-            )
+    if not (population.test_share or population.unseen_clients or validation.share):
+        return
+    parts = {part: as_config(getattr(experiment, part), part) for part in DIVIDING}
+    if data == as_config(experiment.dataset, "dataset") and division != _division(parts, experiment.seed):
+        log.warning(
+            "initial.path=%s: its run divided the same data otherwise (another seed, partition, population or "
+            "validation), so its clients may have trained on samples that are held out of training here",
+            weights.path,
+        )
+
+
+def _reject_untrained(weights: WeightsOfRun, client: ClientStrategy, layout: Layout) -> None:
+    """Reject weights that these clients of their run kept."""
     kept = client.private(layout) if trains_global_model(client) else torch.ones(layout.size, dtype=torch.bool)
     if kept is None:
         return
