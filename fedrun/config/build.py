@@ -26,6 +26,9 @@ LARGEST = 1e30
 LARGEST_INTEGER = 10**12
 """The largest integer in a configuration, except seeds: PyTorch counts in 64 bits, and products must fit."""
 
+SCALAR = ("int_type", "float_type", "string_type", "literal_error")
+"""Pydantic's names of errors in values that are no list."""
+
 
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
@@ -167,6 +170,8 @@ def construct(
             why = f"; {type(built[key]).__name__} does not extend {first['ctx']['class']}"
         elif isinstance(built[key], float) and built[key].is_integer() and first["type"] == "int_type":
             why = f"; an integer has no point and no exponent: {built[key]:.0f}"
+        elif isinstance(built[key], tuple | list) and len(first["loc"]) == 1 and first["type"] in SCALAR:
+            why = f"; a sweep over several values has no brackets: {where}={shown(built[key])[1:-1]}"
         elif span := re.fullmatch(r"(\d+)(?:-|\.\.|:)(\d+)", str(built[key])):
             why = f"; a sweep over {span[1]} to {span[2]}: -m '{where}=range({span[1]},{int(span[2]) + 1})'"
         elif str(built[key]) in options(where.replace(".", "/")):

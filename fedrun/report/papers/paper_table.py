@@ -10,6 +10,7 @@ from typing import Any
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES, Scale
 from fedrun.report.papers.cell_jobs import cell_configs
+from fedrun.report.papers.job_values import settings_of_jobs
 from fedrun.report.papers.matching import OF_NO_CELL, Matched, match
 from fedrun.report.papers.measurement import NOT_RUN, Measurement, measure
 from fedrun.report.papers.paper import Cell
@@ -95,6 +96,13 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
     reading = load(name)
     table = reading.cells()
     configs = {position: leaves(config) for position, config in cell_configs(name, scale).items()}
+    if not configs and (cell := next((cell for cell in table if reading.reason(cell) is None), None)):
+        job = " ".join(one for one in settings_of_jobs(name, scale)[0] if not one.startswith(("experiment=", "scale=")))
+        brackets = "; several values of a key are written without brackets, such as 0.1,1.0" if "=[" in job else ""
+        raise NoRunsError(
+            f"table {name}: no job of its sweep makes a cell; the first cell needs "
+            f"{' '.join(reading.conditions(cell, scale))}, the first job has {job}{brackets}"
+        )
     run_name = experiment_sweep(name).run_name(scale)
     sweep_runs = [run for run in runs if run.config["name"] == run_name]
     matched = match(configs, [run for run in sweep_runs if run.complete])

@@ -106,6 +106,19 @@ def test_a_speed_up_needs_the_rounds_to_a_single_target(own: Path, folders: Fold
     assert reading.reference(single[-1], SpeedUp(reference={"lr": "0.1"}), single) == (0, 1)
 
 
+def test_a_sweep_that_makes_no_cell_is_named(own: Path, folders: Folders) -> None:
+    """A list of YAML is one value, unlike the text of a command line."""
+    (own / TABLE).write_text(EXPERIMENT.replace('local.lr: "0.1,0.2"', "local.lr: [0.1, 0.2]"))
+    write(folders)
+    with pytest.raises(InputError) as refused:
+        paper_table("mine/table1", None, find([str(folders.top)]).runs)
+    assert str(refused.value) == (
+        "table mine/table1: no job of its sweep makes a cell; the first cell needs strategy=fedavg local.lr=0.1, the "
+        "first job has strategy=fedavg local.lr=[0.1,0.2]; several values of a key are written without brackets, such "
+        "as 0.1,1.0"
+    )
+
+
 def test_what_one_block_does_not_show_is_in_its_title(own: Path, folders: Folders) -> None:
     """The paper has losses with the rate 0.1 only."""
     (own / CSV).write_text(NUMBERS + "mine,T1,,lr=0.1,fedavg,loss,0.3,,\nmine,T1,,lr=0.1,strong,loss,0.3,,\n")
