@@ -209,10 +209,11 @@ def common_seeds(pairs: Sequence[tuple[Setting, Setting]]) -> list[str]:
     for setting, baseline in pairs:
         ours, theirs = ({run.seed for run in one.complete} for one in (setting, baseline))
         if ours != theirs:
-            names.setdefault(", ".join(map(str, sorted(ours & theirs))), []).append(setting.name)
+            common = sorted(ours & theirs)
+            seeds = f"{'seeds' if len(common) > 1 else 'seed'} {', '.join(map(str, common))}" if common else "no seed"
+            names.setdefault(seeds, []).append(setting.name)
     return [
-        f"Compared over {f'seeds {seeds}' if seeds else 'no seed'} only, while means are over each setting's own: "
-        f"{', '.join(those)}."
+        f"Compared over {seeds} only, while means are over each setting's own: {', '.join(those)}."
         for seeds, those in names.items()
     ]
 

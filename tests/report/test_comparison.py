@@ -119,15 +119,20 @@ def test_a_baseline_on_other_data_is_not_compared(folders):
 
 def test_the_seeds_of_a_difference_are_named_where_they_are_not_those_of_the_means(folders):
     """Over the common seeds 2 and 3 the difference is 10 points; the means over own seeds differ by more."""
-    finals = {"fedavg": {0: 0.1, 2: 0.5, 3: 0.6}, "median": {2: 0.6, 3: 0.7}, "krum": {5: 0.9}}
+    finals = {"fedavg": {0: 0.1, 2: 0.5, 3: 0.6}, "median": {2: 0.6, 3: 0.7}, "krum": {5: 0.9}, "fedprox": {3: 0.7}}
     for strategy, values in finals.items():
         server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
         for seed, final in values.items():
             folders.write(seed, rows(0.1, final), strategy=strategy, changes=server)
     found, _ = settings(find([str(folders.top)]).runs)
     table = difference(found, "test/accuracy")
-    assert {row[0]: row[1].partition(" ")[0] for row in table.rows} == {"median": "+10.00", "krum": "-"}
+    assert {row[0]: row[1].partition(" ")[0] for row in table.rows} == {
+        "median": "+10.00",
+        "krum": "-",
+        "fedprox": "+10.00",
+    }
     assert "Compared over seeds 2, 3 only, while means are over each setting's own: median." in table.notes
+    assert "Compared over seed 3 only, while means are over each setting's own: fedprox." in table.notes
     assert "Compared over no seed only, while means are over each setting's own: krum." in table.notes
 
 
