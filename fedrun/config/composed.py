@@ -42,7 +42,6 @@ class Composed:
         hparams: the published values that it contains: the option with the strategy's own values in a setting, such as
             ``femnist-fedprox``, otherwise the setting; None if there are none.
         sweep: the name of its sweep's folder; None: it is not a job of a sweep.
-        not_swept: the keys to which the experiment's sweep gives values, and no override does.
     """
 
     config: Plain
@@ -50,7 +49,6 @@ class Composed:
     overrides: tuple[str, ...]
     hparams: str | None = None
     sweep: str | None = None
-    not_swept: tuple[str, ...] = ()
 
     @property
     def setting(self) -> str:
@@ -91,8 +89,7 @@ class Composed:
         return composed.checked(sweeper_settings(hydra), folders)
 
     def checked(self, sweeper: SweeperSettings, folders: Sequence[Path]) -> Composed:
-        """The same with the name of its published values and the keys of its sweep, after a check of the chosen options
-        and the scale.
+        """The same with the name of its published values, after a check of the chosen options and the scale.
 
         Args:
             sweeper: the values below ``hydra.sweeper``.
@@ -104,9 +101,8 @@ class Composed:
         for key in (HPARAMS, STRATEGY_HPARAMS):
             self.check_chosen(key, folders)
         self.check_parts(folders)
-        given = {key for override in self.overrides for key in keys_of(override)}
-        not_swept = tuple(key for key in sweeper.keys(self.config["scale"]) if key not in given)
-        return replace(self, hparams=self.published(files_in(HPARAMS, folders).keys()), not_swept=not_swept)
+        sweeper.at(self.config["scale"])
+        return replace(self, hparams=self.published(files_in(HPARAMS, folders).keys()))
 
     def published(self, options: Set[str]) -> str | None:
         """The published values among these options that the configuration contains, in words; None without any."""

@@ -72,21 +72,6 @@ class SweeperSettings:
         assert isinstance(built, cls)
         return built
 
-    def keys(self, scale: object) -> list[str]:
-        """The keys that have a value in every job at a scale.
-
-        Raises:
-            InputError: see :meth:`at`.
-        """
-        chosen = self.at(scale)
-        in_all = [
-            key
-            for grids in (self.grids, chosen.grids)
-            for key in next(iter(grids), ())
-            if all(key in grid for grid in grids)
-        ]
-        return list(dict.fromkeys([*self.params, *in_all, *chosen.params]))
-
     def at(self, scale: object) -> ScaleSettings:
         """The settings for a scale; ``scale`` is as the user wrote it.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import field, fields
 from functools import cached_property
@@ -33,8 +32,6 @@ from fedrun.experiment.record import RunRecord
 from fedrun.experiment.settings import Settings
 from fedrun.experiment.upload_checks import check_attack, check_participation, check_transforms
 from fedrun.system.errors import InputError
-
-log = logging.getLogger(__name__)
 
 
 @config_class
@@ -123,11 +120,4 @@ def build_experiment(config: Composed | Mapping[str, Any], dataset: DatasetConfi
     if origin.sweep is None:  # a sweep may give a key to jobs in which it has none
         for unused in without_effect(experiment, origin.overrides).values():
             raise InputError(unused.message)
-        if origin.not_swept and (name := origin.choices.get("experiment")):
-            log.warning(
-                "experiment=%s: built as a single run, without its sweep over %s, which only the fedrun command "
-                "starts; set these keys to choose one of its runs",
-                name,
-                ", ".join(origin.not_swept),
-            )
     return experiment

@@ -110,33 +110,3 @@ def test_a_configuration_of_omegaconf_serves_as_well() -> None:
 def test_a_title_names_the_sides_that_the_command_chooses() -> None:
     chosen = ["strategy=turbosvm", "strategy/client=fedprox", "seed=2"]
     assert build_experiment(compose(chosen)).record.title == "turbosvm, client=fedprox · digits · seed 2"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "swept"),
-    [
-        ("experiment=demo", "strategy, seed"),
-        ("experiment=demo strategy=turbosvm", "seed"),
-        ("experiment=demo strategy=turbosvm seed=1", None),
-        (  # strategy and epsilon are in all four grids, strategy.server.lr and noise_multiplier in two
-            "experiment=uploads/privacy scale=smoke dataset=digits model=logistic partition=iid partition.clients=200 "
-            "clients_per_round=40 rounds=5 evaluation.every=5 hardware.threads=1",
-            "strategy, privacy.epsilon, seed",
-        ),
-        ("strategy=turbosvm", None),
-    ],
-)
-def test_a_sweep_that_is_not_part_of_a_single_run_is_named(
-    overrides: str, swept: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    """On the command line the experiment's name alone starts its six runs."""
-    build_experiment(compose(overrides.split()))
-    name = overrides.split(maxsplit=1)[0]
-    assert caplog.messages == (
-        []
-        if swept is None
-        else [
-            f"{name}: built as a single run, without its sweep over {swept}, which only the fedrun command starts; set "
-            "these keys to choose one of its runs"
-        ]
-    )
