@@ -264,7 +264,7 @@ REFUSED_LATER = [
     ("dataset=mnist dataset.download=false", "data/MNIST/raw lacks train-images-idx3-ubyte[.gz], "),
     ("hardware.device=abacus", "hardware.device=abacus: no such device; allowed: cpu, cuda, cuda:N"),
     ("hardware.device=cuda:999", "hardware.device=cuda:999: PyTorch sees "),
-    (f"dataset=mnist data_dir={'a' * 300}", f"{'a' * 300}/MNIST/raw"),
+    (f"dataset=mnist data_dir={'a' * 300}", f"dataset.data_dir={'a' * 300}: File name too long"),
     ("experiment=demo scale=smoke hydra.mode=RUN", "scale=smoke: allowed: full, because this experiment has no scales"),
     ("experiment=suite/tune scale=smoke hydra.mode=RUN", "scale=smoke: allowed in sweeps, such as those of experi"),
     ("output_dir=/dev/null/here", "/dev/null: is not a folder that can be written; choose another output_dir"),

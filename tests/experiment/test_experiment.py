@@ -34,8 +34,8 @@ REFUSED = {
     "hardware.threads=99999": "hardware.threads=99999: allowed: an integer, at least 1 and at most 1024; or null",
     "attack.share=0.5": "attack.share=0.5 with attack=none: allowed: 0, or another attack, such as attack=gaussian",
     "rounds=1e2": "rounds=100.0: allowed: an integer, at least 1; an integer has no point and no exponent: 100",
-    "partition.beta=[0.1,1.0]": "partition.beta=[0.1,1.0]: allowed: a finite number, above 0; a sweep over several "
-    "values has no brackets: partition.beta=0.1,1.0",
+    "partition.beta=[0.1,1.0]": "partition.beta=[0.1,1.0]: allowed: a finite number, above 0 and at most 1e+300; a "
+    "sweep over several values has no brackets: partition.beta=0.1,1.0",
     "seed=0..3": "seed=0..3: allowed: an integer, at least 0; a sweep over 0 to 3: -m 'seed=range(0,4)'",
     "partition.seed=-4": "partition.seed=-4: allowed: an integer, at least 0; or null",
     "strategy=ifca population.pooled=true": "population.pooled=true leaves one client, and a strategy with clusters",
