@@ -8,13 +8,11 @@ cache (:mod:`fedrun.data.datasets.cache`) that later runs map into memory.
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 import re
 import reprlib
 from abc import abstractmethod
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,9 +43,6 @@ from fedrun.system.fingerprint import fingerprint
 log = logging.getLogger(__name__)
 
 SPLITS = ("train", "test")
-
-LISTS = re.compile(rb'"(users|num_samples)"\s*:\s*[^\s{]')
-"""The keys of the two lists and the beginnings of their values; a user may have such a name, but has an object."""
 
 
 class Decoder(Protocol):
@@ -119,7 +114,6 @@ class LeafJson:
     def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         import ijson
 
-        _require_lists_once(path)
         unread = _listed(path)
         listed = set(unread)
         with _reading(path) as file:
@@ -342,18 +336,6 @@ def _listed(path: Path) -> dict[str, int]:
             raise InputError(f"{path}: user {name!r} has {size} samples; a user has at least one")
         listed[name] = size
     return listed
-
-
-def _require_lists_once(path: Path) -> None:
-    """Reject a second list of users, or of their sizes; :func:`_listed` reads the first ones and no further.
-
-    The file is searched as bytes: another pass of the JSON parser would double the time to read it.
-    """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        counts = Counter(match[1].decode() for match in LISTS.finditer(text))
-    for key, count in counts.items():
-        if count > 1:
-            raise InputError(f"{path} has the key {key} {count} times; allowed: once")
 
 
 def _samples(path: Path, name: str, data: object) -> tuple[list[Any], list[Any]]:

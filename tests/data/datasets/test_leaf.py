@@ -175,12 +175,6 @@ def test_lists_that_contradict_the_data_are_refused(
     refused(tmp_path, path.parent if "no users" in complaint else path, complaint)
 
 
-def test_users_may_be_named_as_the_lists_are(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:
-    write_leaf("femnist/train/a.json", {"users": samples(1), "num_samples": samples(2)})
-    users = femnist(tmp_path).load().users
-    assert users is not None and users.names == ("num_samples", "users")
-
-
 def test_a_user_twice_in_a_split_is_refused(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:
     write_leaf("femnist/train/a.json", {"ann": samples(1)})
     path = write_leaf("femnist/train/b.json", {"ann": samples(2)})
@@ -196,8 +190,6 @@ def test_a_user_twice_in_a_split_is_refused(tmp_path: Path, write_leaf: Callable
         ('"y":', '"y"', "is not valid JSON in UTF-8"),
         ('"ann": {', '"ann": {"x": [], "y": []}, "ann": {', "has 0 samples, but num_samples says 1"),
         ("}}}", '}, "ann": {"x": [], "y": []}}}', "has user 'ann' twice"),
-        ("}}}", '}}, "users": ["bob"]}', "has the key users 2 times; allowed: once"),
-        ("}}}", '}}, "num_samples": null}', "has the key num_samples 2 times; allowed: once"),
         ('"x": [[', '"x": [[NaN, ', "is not valid JSON in UTF-8: invalid char in json text."),
         ('"x": [[', '"x": [[1e999, ', "is not valid JSON in UTF-8: numeric (floating point) overflow"),
     ],
