@@ -134,6 +134,17 @@ def positions(seeds: Seeds, rounds: Sequence[float], against: Against) -> np.nda
     return np.asarray(places.mean(axis=0))
 
 
+def interpolated(seeds: Seeds, rounds: Sequence[float], against: Against) -> np.ndarray:
+    """The position of any rounds on the axis: float64 ``[r]``. On the axis of a cost it is interpolated between rows;
+    NaN after the last one.
+    """
+    if against == "rounds":
+        return np.array(rounds, dtype=np.float64)
+    known = sorted(set.intersection(*({round_of(row) for row in rows} for rows in seeds)))
+    places = positions(seeds, known, against)
+    return np.asarray(np.interp(rounds, known, places, left=math.nan, right=math.nan))
+
+
 @dataclass(frozen=True)
 class Look:
     """How one label is drawn. The marker distinguishes it without colours: in print, or for the colour-blind."""

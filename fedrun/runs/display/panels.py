@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from fedrun.runs.display.curves import (
     draw,
     explain_dashes,
     finish,
+    interpolated,
     look_of,
     mark_targets,
     panels_of,
@@ -31,6 +32,10 @@ from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+PROTOCOL: Collection[Against] = ("rounds", "params", "bytes", "upload", "samples")
+"""The axes on which the protocol determines where a round is, so that a paper's number of a round has a place."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Line:
 
     Attributes:
         seeds: the rows of our runs.
-        published: the paper's numbers for this setting, drawn against rounds only.
+        published: the paper's numbers for this setting, drawn against :data:`PROTOCOL` only.
     """
 
     seeds: Seeds
@@ -120,8 +125,8 @@ def plot_panels(
             draw(axes, line, key, label, looks[label], alone=len(looks) == 1)
         unit = " (%)" if wording.is_share(keys[0]) else ""
         finish(axes, remarked(f"{heading}{unit}", lines.values()), AXES[against], wording.is_loss(keys[0]))
-        for key, label in lines if against == "rounds" else ():
-            mark_published(axes, panels[keys, heading][label].published, key, looks[label])
+        for key, label in lines if against in PROTOCOL else ():
+            mark_published(axes, panels[keys, heading][label], key, against, looks[label])
         mark_targets(axes, [target for target in targets if target.metric in keys])
         explain_dashes(axes, list(dict.fromkeys(key.partition("/")[0] for key, _ in lines)))
     for axes in grid[len(drawn) :]:
@@ -151,14 +156,22 @@ def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]
     plot_panels(panels, path, targets=targets, empty="no finite metric yet")
 
 
-def mark_published(axes: Axes, published: Sequence[Published], key: str, look: Look) -> None:
-    """Hollow stars with the deviations that the paper gives, in the line's colour."""
+def mark_published(axes: Axes, line: Line, key: str, against: Against, look: Look) -> None:
+    """Hollow stars with the deviations that the paper gives, in the line's colour.
+
+    On the axis of a cost a star is where our runs are in its round; after their last round it has no place.
+    """
     factor = 100.0 if wording.is_share(key) else 1.0
-    for point in published:
+    marked = False
+    for point in line.published:
+        rounds = [point.round - point.round_std, point.round, point.round + point.round_std]
+        start, place, end = interpolated(line.seeds, rounds, against)
+        if math.isnan(place):
+            continue
         axes.errorbar(
-            point.round,
+            place,
             factor * point.value,
-            xerr=point.round_std or None,
+            xerr=[[place - start], [end - place]] if point.round_std else None,
             yerr=factor * point.value_std or None,
             color=look.colour,
             marker="*",
@@ -168,5 +181,6 @@ def mark_published(axes: Axes, published: Sequence[Published], key: str, look: L
             linewidth=1.2,
             zorder=3,
         )
-    if published:
+        marked = True
+    if marked:
         axes.scatter([], [], marker="*", s=80, facecolor="white", edgecolor=INK, label="the paper")

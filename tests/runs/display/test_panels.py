@@ -43,9 +43,19 @@ def test_numbers_are_stars_of_the_lines_colour_with_their_deviations(monkeypatch
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "fedprox", "the paper"]
 
 
-@pytest.mark.parametrize(("against", "published"), [("params", (Published(5, 0.84),)), ("rounds", ())])
+def test_on_a_cost_a_number_is_where_our_runs_are_in_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = drawn(monkeypatch, "params", (Published(0.5, 0.84, round_std=0.25), Published(1.5, 0.9)))
+    (star,) = stars(figure)  # the other one is after our last round
+    marker, _, (bar,) = star.lines
+    np.testing.assert_allclose(marker.get_xydata(), [(15, 84)])  # 30 parameters per round
+    np.testing.assert_allclose(bar.get_segments()[0], [(7.5, 84), (22.5, 84)])
+
+
+@pytest.mark.parametrize(
+    ("against", "published"), [("seconds", (Published(1, 0.84),)), ("params", (Published(5, 0.84),)), ("rounds", ())]
+)
 def test_no_stars(monkeypatch: pytest.MonkeyPatch, against: panels.Against, published: tuple[Published, ...]) -> None:
-    """A number of a round has no place on another axis."""
+    """A number of a round has no place in our time, nor on a cost after our last round."""
     figure = drawn(monkeypatch, against, published)
     assert not stars(figure)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg", "fedprox"]
