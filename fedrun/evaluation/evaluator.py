@@ -30,7 +30,7 @@ from fedrun.strategies.client_contract import check_received, check_vector
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.contract import versions
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.server import LAST_MEAN, ServerState
+from fedrun.strategies.server import ServerState
 from fedrun.strategies.sgd import SGD, HeadSGD
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import generator
@@ -222,6 +222,7 @@ class Evaluator:
 
     def _score_of_means(self, state: State) -> Metrics:
         """The scores of two mean models: of the last round's participants, and of all clients."""
+        assert state.last_mean is not None
         phase = self._phase
         initial = phase.initial_model()
         total = torch.zeros_like(initial)
@@ -229,10 +230,7 @@ class Evaluator:
             model = state.client_states.held.get(client, {}).get(LAST)
             total += initial if model is None else model.to(total)
         self._ranks.all_reduce(total)
-        means = {
-            "participants": state.server.slots[LAST_MEAN],
-            "all": total / len(phase.federation.train),
-        }
+        means = {"participants": state.last_mean, "all": total / len(phase.federation.train)}
 
         def score(model: torch.Tensor) -> float:
             return self._evaluate([model], phase.federation.test.samples).mean_score

@@ -45,13 +45,15 @@ class State:
 
     Attributes:
         round: server updates made so far.
-        models: the M ≥ 1 global models of the current phase, each with the server strategy's further tensors.
+        models: the M ≥ 1 global models of the current phase, each with the tensors that the server keeps for it.
         client_states: the states of the clients that have one.
         totals: costs so far.
         membership: the weight of each model for each client, float64 ``[N, M]`` (one 1 per row if each client belongs
             to a single cluster). A row of zeros: the client has not been assigned yet. None: no clusters (yet).
         finished: the final models ``[P]`` of each phase before the current one.
         training: the clients that train while the server makes its steps; none with synchronous aggregation.
+        last_mean: the weighted mean ``[P]`` of the models that the last participants have sent, at first the initial
+            model; None: it is not evaluated.
     """
 
     round: int
@@ -61,6 +63,7 @@ class State:
     membership: torch.Tensor | None = None
     finished: tuple[tuple[torch.Tensor, ...], ...] = ()
     training: InTraining = field(default_factory=InTraining)
+    last_mean: torch.Tensor | None = None
 
     @property
     def server(self) -> ServerState:
@@ -71,4 +74,5 @@ class State:
         """A copy with the models on a device; client states are not moved."""
         models = tuple(server.to(device) for server in self.models)
         finished = tuple(tuple(model.to(device) for model in models) for models in self.finished)
-        return replace(self, models=models, finished=finished, training=self.training.to(device))
+        mean = None if self.last_mean is None else self.last_mean.to(device)
+        return replace(self, models=models, finished=finished, training=self.training.to(device), last_mean=mean)

@@ -16,6 +16,7 @@ from fedrun.runs.folder import CLIENT_STATES
 from fedrun.runs.metrics_file import Written
 from fedrun.runs.saved_states import packed, unpacked
 from fedrun.strategies.server import ServerState
+from fedrun.strategies.vectors import Vectors
 from fedrun.system.checksums import DamagedFileError, require_seal, write_sealed
 from fedrun.system.errors import InputError
 
@@ -78,9 +79,13 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
         "identity": asdict(identity),
         "round": state.round,
         "models": [
-            {"model": server.model.cpu(), "slots": {name: slot.cpu() for name, slot in server.slots.items()}}
+            {
+                "model": server.model.cpu(),
+                "slots": {name: tensor.cpu() for name, tensor in _tensors(server).items()},
+            }
             for server in state.models
         ],
+        "last_mean": None if state.last_mean is None else state.last_mean.cpu(),
         "membership": state.membership,
         "training": {
             "starts": [astuple(start) for start in state.training.starts],
@@ -151,9 +156,9 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore, adv
             raise InputError(f"{path}: {problem}; {advice}")
         state = _state(content, initial)
         first = state.finished[0] if state.finished else [server.model for server in state.models]
-        slots = initial.server.slots.keys()
+        names = _tensors(initial.server).keys()
         if any(model.shape != initial.server.model.shape for model in first) or (
-            not state.finished and any(server.slots.keys() != slots for server in state.models)
+            not state.finished and any(_tensors(server).keys() != names for server in state.models)
         ):
             raise InputError(f"{path}: holds another model; {advice}")
         try:
@@ -201,12 +206,26 @@ def _state(content: Mapping[str, Any], initial: State) -> State:
     """The state in a checkpoint with this content, on the device of the initial state, and with its client states."""
     clients = content.get("training", {"starts": [], "drawn": 0, "received": {}})  # earlier versions had none
     starts = tuple(Start(*start) for start in clients["starts"])
+    # earlier versions kept it with the other tensors
+    last_mean = content["models"][0]["slots"].pop("mean of the last models", content.get("last_mean"))
     return State(
         round=int(content["round"]),
-        models=tuple(ServerState(saved["model"], saved["slots"]) for saved in content["models"]),
+        models=tuple(_server(saved["model"], saved["slots"], initial.server) for saved in content["models"]),
         client_states=initial.client_states,
         totals=Totals(**content["totals"]),
         membership=content["membership"],
         finished=tuple(tuple(models) for models in content["finished"]),
         training=InTraining(starts, clients["drawn"], clients["received"]),
+        last_mean=last_mean,
     ).to(initial.server.model.device)
+
+
+def _tensors(server: ServerState) -> Vectors:
+    """The tensors of a model besides its vector, by name."""
+    return {**server.slots, **server.transforms}
+
+
+def _server(model: torch.Tensor, tensors: Vectors, initial: ServerState) -> ServerState:
+    """A model with these tensors; those of transforms are named as in the initial state."""
+    transforms = {name: tensors[name] for name in tensors if name in initial.transforms}
+    return ServerState(model, {name: tensors[name] for name in tensors if name not in transforms}, transforms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -67,10 +67,10 @@ class Costs:
         phase, pipeline = self.phase, self.executor.context.pipeline
         clients = torch.arange(len(phase.federation.train))
         server = phase.server.init(phase.initial_model(), phase.network.layout, len(clients))
-        server, broadcast = replace(server, slots={**server.slots, **pipeline.slots()}), phase.server.broadcast(server)
+        broadcast = phase.server.broadcast(server)
         bytes_up = pipeline.bytes_up({name: broadcast[name].numel() for name in phase.client.sends})
         backward, forward = self.executor.usual_samples.unbind(1)
-        bytes_down = pipeline.bytes_down(self._received(phase.broadcast(server)), clients, server.slots)
+        bytes_down = pipeline.bytes_down(self._received(phase.broadcast(server)), clients, pipeline.slots())
         return self.devices.seconds(clients, bytes_down, backward, forward, torch.full_like(clients, bytes_up))
 
     def of_start(self) -> Totals:
@@ -127,7 +127,7 @@ class Costs:
         if not len(clients):
             return Totals()
         numbers = self._received(self.phase.broadcast(server))
-        sent = self.executor.context.pipeline.bytes_down(numbers, clients, server.slots)
+        sent = self.executor.context.pipeline.bytes_down(numbers, clients, server.transforms)
         return Totals(params_down=numbers * len(clients), bytes_down=int(sent.sum()))
 
     def _received(self, vectors: Vectors) -> int:
@@ -145,7 +145,7 @@ class Costs:
             params_down += sum(_numbers(phase.broadcast(server)) for server in result.models)
             bytes_down += FLOAT * params_down
         else:
-            slots = result.models[0].slots if len(result.models) == 1 else {}
+            slots = result.models[0].transforms if len(result.models) == 1 else {}
             for job in result.jobs:
                 receives = torch.isin(clients, job.cohort)
                 receives[count:] = True

@@ -11,7 +11,7 @@ from fedrun.experiment.state import State
 from fedrun.simulation.round_runner import RoundResult
 from fedrun.strategies.contract import versions
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.server import LAST_MEAN, CohortUpdate, Round, ServerState
+from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.strategies.server_contract import check_aggregated, check_unchanged
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.randomness import address, seed_device
@@ -65,22 +65,20 @@ def aggregate(
         arrived = attacked(phase, server, replace(update, label_counts=counts), context)
         if sums_only:  # who took part is private; the steps of all clients are taken as known
             arrived = replace(arrived, steps=steps_of(context.clients.sizes, context.local, len(context.client.passes)))
-        combined, slots, measured = pipeline.combine(arrived, phase.server.broadcast(server), server.slots, round)
-        kept = {name: server.slots[name] for name in pipeline.slots()} | dict(slots)
-        if LAST_MEAN in server.slots:
-            kept[LAST_MEAN] = combined.mean[MODEL].clone()
-        own = server.slots.keys() - kept.keys()  # before aggregate, which could add to the dictionary
+        sent = phase.server.broadcast(server)
+        combined, transforms, measured = pipeline.combine(arrived, sent, server.transforms, round)
+        slots = frozenset(server.slots)  # before aggregate, which could add to the dictionary
         received = {**server.slots, MODEL: server.model}
         before = versions(received)
         aggregated = phase.server.aggregate(server, combined, round)
         check_unchanged(phase.server, received, before)
-        check_aggregated(phase.server, aggregated, layout.size, own, kept.keys())
+        check_aggregated(phase.server, aggregated, layout.size, slots)
         after, metrics = aggregated
         if phase.local.repair_nonfinite:
             repaired = after.model.clone()
             repair(repaired[: layout.trainable])
             after = replace(after, model=repaired)
-        models[number] = replace(after, slots={**after.slots, **kept}) if kept else after
+        models[number] = replace(after, transforms={**server.transforms, **transforms})
         steps.append({**{f"server/{name}": value for name, value in metrics.items()}, **measured})
     values: dict[str, list[float]] = {}  # a step of one model may have metrics that another's has not
     for step in steps:

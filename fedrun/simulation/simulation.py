@@ -46,8 +46,9 @@ from fedrun.simulation.server_step import aggregate, empty_round, without_displa
 from fedrun.simulation.upload_pipeline import upload_pipeline
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.phase import Phase
-from fedrun.strategies.server import LAST_MEAN, ServerState
+from fedrun.strategies.server import ServerState
 from fedrun.strategies.server_contract import check_start
+from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -202,20 +203,21 @@ class Simulation:
         clustering, context = active.phase.clustering, active.runner.executor.context
         membership = self.ranks.broadcast(clustering.before(context))  # rounding may differ between ranks
         count = clustering.initial_models if membership is None else membership.shape[1]
+        models = tuple(self._initial_server(active, number) for number in range(count))
         return replace(
             state,
-            models=tuple(self._initial_server(active, number) for number in range(count)),
+            models=models,
             totals=totals + active.costs.of_start(),
             membership=membership,
+            last_mean=models[0].model if self.experiment.evaluation.client_means else None,
         )
 
     def _initial_server(self, active: ActivePhase, number: int) -> ServerState:
-        """A model before the phase's first round, with the tensors of strategy, transforms and evaluation."""
+        """A model before the phase's first round, with the tensors of the strategy and the transforms."""
         phase = active.phase
         state = phase.server.init(phase.initial_model(number), phase.network.layout, len(phase.federation.train))
         check_start(phase.server, state, len(phase.network.vector))
-        means = {LAST_MEAN: state.model} if self.experiment.evaluation.client_means else {}
-        return replace(state, slots={**state.slots, **active.runner.executor.context.pipeline.slots(), **means})
+        return replace(state, transforms=active.runner.executor.context.pipeline.slots())
 
     def uploads(self, state: State) -> Uploads:
         """The uploads that the server aggregates in the next round."""
@@ -305,6 +307,8 @@ class Simulation:
         if phase.server.idle_training is not None and state.round + 1 < phase.end:
             client_states = self._idle(state, runner, result.jobs[0], client_states)
         trained = time.perf_counter()
+        # a copy, because the server step may overwrite the means
+        last_mean = None if state.last_mean is None else result.updates[0].mean[MODEL].clone()
         models, steps = aggregate(phase, state, result, context, sums_only=privacy.sees_sums_only)
         ended = time.perf_counter()
         metrics |= {
@@ -329,6 +333,7 @@ class Simulation:
             totals=_until(end, state.totals + costs),
             membership=result.membership,
             training=training,
+            last_mean=last_mean,
         ), metrics
 
     def _idle(self, state: State, runner: RoundRunner, task: CohortJob, client_states: ClientStates) -> ClientStates:

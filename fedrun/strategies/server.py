@@ -23,9 +23,6 @@ Requirement = Literal["label_counts", "head", "squared_norms"]
 Weighting = Literal["samples", "uniform"]
 """How a mean weights clients: p_k = n_k / Σ_S n_j over the round's participants S, or p_k = 1 / |S|."""
 
-LAST_MEAN = "mean of the last models"
-"""In the server's state with ``evaluation.client_means``: the weighted mean ``[P]`` of the last round's models."""
-
 COLUMNS = 2**14
 """Entries of the clients' models that a server strategy processes at a time, to avoid a copy of all of them."""
 
@@ -143,15 +140,20 @@ class ServerState:
 
     Attributes:
         model: the global model, ``[P]``.
-        slots: further named tensors (an optimizer's moments, a control variate, ...).
+        slots: the strategy's further tensors, by name (an optimizer's moments, a control variate, ...).
+        transforms: the tensors of the transforms of uploads, by name. The strategy does not return them.
     """
 
     model: torch.Tensor
     slots: Vectors = field(default_factory=dict)
+    transforms: Vectors = field(default_factory=dict)
 
     def to(self, device: torch.device | str) -> ServerState:
         """The same state on a device."""
-        return ServerState(self.model.to(device), {name: slot.to(device) for name, slot in self.slots.items()})
+        slots, transforms = (
+            {name: tensor.to(device) for name, tensor in tensors.items()} for tensors in (self.slots, self.transforms)
+        )
+        return ServerState(self.model.to(device), slots, transforms)
 
 
 def uniform(senders: Senders) -> torch.Tensor:

@@ -53,9 +53,7 @@ def check_start(strategy: ServerStrategy, state: object, parameters: int) -> Non
         raise mistake(strategy, "broadcast", returned, listed("vectors", names))
 
 
-def check_aggregated(
-    strategy: ServerStrategy, aggregated: object, parameters: int, slots: Set[str], others: Set[str]
-) -> None:
+def check_aggregated(strategy: ServerStrategy, aggregated: object, parameters: int, slots: Set[str]) -> None:
     """Reject anything but a server state and metrics. A checkpoint with other slots than the first state's could not be
     resumed.
 
@@ -63,8 +61,7 @@ def check_aggregated(
         strategy: the server strategy.
         aggregated: what its ``aggregate`` has returned.
         parameters: P, the length of a model.
-        slots: the names of the strategy's slots in the state that it has received.
-        others: the names of slots that are not the strategy's; it may return them or not.
+        slots: the names of the slots in the state that it has received.
 
     Raises:
         InputError: naming the method.
@@ -73,8 +70,8 @@ def check_aggregated(
         raise mistake(strategy, "aggregate", aggregated, "a ServerState and a dictionary of metrics")
     state, metrics = aggregated
     _check_state(strategy, "aggregate", state, parameters)
-    if (returned := state.slots.keys() - others) != slots:
-        raise mistake(strategy, "aggregate", listed("slots", returned), f"{listed('slots', slots)}, as in init")
+    if state.slots.keys() != slots:
+        raise mistake(strategy, "aggregate", listed("slots", state.slots), f"{listed('slots', slots)}, as in init")
     for name, value in metrics.items():
         if not isinstance(value, int | float):
             raise mistake(strategy, "aggregate", value, f"a number as metric {name!r}")

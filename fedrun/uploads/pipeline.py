@@ -76,7 +76,7 @@ class UploadPipeline:
         return {name: slot for transform in self.transforms for name, slot in transform.slots().items()}
 
     def broadcast(self, slots: Vectors) -> dict[str, torch.Tensor]:
-        """The part of the server's state that clients need for the transforms, given its slots."""
+        """The part of the transforms' state on the server that clients need."""
         return {name: value for transform in self.transforms for name, value in transform.broadcast(slots).items()}
 
     def download(self, model: torch.Tensor) -> torch.Tensor:
@@ -94,7 +94,7 @@ class UploadPipeline:
         Args:
             numbers: how many numbers each receives, one model's included.
             clients: int64 ``[n]``.
-            slots: the server's before the round; empty if there are several models.
+            slots: the transforms' state on the server before the round; empty if there are several models.
         """
         entries = self._shapes[0].entries
         received = torch.full((len(clients),), FLOAT * numbers)
@@ -140,7 +140,7 @@ class UploadPipeline:
         Args:
             update: the cohort's update, with means, which may be overwritten.
             received: the broadcast.
-            slots: the server's.
+            slots: the transforms' state on the server.
             round: the round.
 
         Returns:

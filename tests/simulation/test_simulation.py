@@ -48,7 +48,8 @@ def tensors(state: State) -> list[torch.Tensor]:
         for client in sorted(state.client_states.held)
         for name in sorted(state.client_states.held[client])
     ]
-    return [state.server.model, *(state.server.slots[name] for name in sorted(state.server.slots)), *client_states]
+    kept = {**state.server.slots, **state.server.transforms}
+    return [state.server.model, *(kept[name] for name in sorted(kept)), *client_states]
 
 
 def same(state: State, other: State) -> bool:

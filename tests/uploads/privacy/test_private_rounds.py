@@ -214,7 +214,7 @@ def test_an_upload_that_is_not_finite_counts_as_zero(make_experiment, monkeypatc
     _, (_, state), metrics = rounds(experiment)
     assert (metrics["clients/excluded"], metrics["privacy/cohort"]) == (1, 6)
     torch.testing.assert_close(state.server.model, x + (sizes @ moved) / 46, rtol=1e-4, atol=1e-6)
-    assert float(state.server.slots["privacy/clip"]) == pytest.approx(1e6 * math.exp(-0.1))
+    assert float(state.server.transforms["privacy/clip"]) == pytest.approx(1e6 * math.exp(-0.1))
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -238,7 +238,7 @@ def test_a_round_without_a_finite_upload_is_noise_alone(make_experiment, caplog,
     assert after.totals.params_up == 4 * len(x) and after.totals.bytes_up == 4 * (4 * len(x) + 1)
     count = torch.randn((), generator=generator(0, "privacy count", 0), dtype=torch.float64)
     bound = 0.5 * math.exp(-0.2 * ((4 + float(count)) / 4 - 0.5))
-    assert float(after.server.slots["privacy/clip"]) == pytest.approx(bound)
+    assert float(after.server.transforms["privacy/clip"]) == pytest.approx(bound)
     assert "uploads of clients [0, 1, 2, 3] are not finite and count as the zero vector" in caplog.text
 
 
@@ -295,7 +295,7 @@ def test_adaptive_bounds(make_experiment):
     _, (_, first, second), metrics = rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy), 2)
     share = float((moved.norm(dim=1) <= bound).double().mean())
     following = bound * torch.tensor(-0.5 * (share - 0.9), dtype=torch.float64).exp().item()
-    assert float(first.server.slots["privacy/clip"]) == pytest.approx(following)
+    assert float(first.server.transforms["privacy/clip"]) == pytest.approx(following)
     assert metrics["privacy/clip"] == pytest.approx(following)
     clipped = moved * (bound / moved.norm(dim=1, keepdim=True)).clamp(max=1)
     torch.testing.assert_close(first.server.model, x + clipped.mean(0), rtol=1e-4, atol=1e-6)
@@ -307,7 +307,7 @@ def test_adaptive_bounds_count_clients(make_experiment):
     settings = {"clip": 1e6, "quantile": 0.5, "lr": 0.2, "max_weight": 100.0}
     privacy = private("user_level_adaptive", sampling="fixed", denominator="cohort", **settings)
     _, states, _ = rounds(make_experiment(network=mlp, clients_per_round=2, privacy=privacy), 4)
-    bounds = [float(state.server.slots["privacy/clip"]) for state in states]
+    bounds = [float(state.server.transforms["privacy/clip"]) for state in states]
     assert bounds == pytest.approx([1e6 * math.exp(-0.1 * number) for number in range(5)])
 
 
@@ -324,7 +324,7 @@ def test_a_client_more_changes_the_count_by_a_half(make_experiment, clip, side):
         cohort = simulation.uploads(state).clients
         sizes.add(len(cohort))
         after, _ = simulation.advance(state)
-        moved = math.log(float(after.server.slots["privacy/clip"] / state.server.slots["privacy/clip"]))
+        moved = math.log(float(after.server.transforms["privacy/clip"] / state.server.transforms["privacy/clip"]))
         assert moved == pytest.approx(-0.2 * (0.5 + side * len(cohort) / 2 - 0.3))
         state = after
     assert len(sizes) > 2
