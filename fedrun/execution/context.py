@@ -50,8 +50,13 @@ class ExecutionContext(TrainingContext):
     stores_last_upload: bool = False
 
     @classmethod
-    def of(cls, phase: Phase) -> ExecutionContext:
-        """The context of a phase without upload transforms, attacks and idle training."""
+    def of(cls, phase: Phase, client_means: bool = False) -> ExecutionContext:
+        """The context of a phase without upload transforms, attacks and idle training.
+
+        Args:
+            phase: phase of the rounds.
+            client_means: whether the mean of the models that all clients sent last is evaluated.
+        """
         return cls(
             network=phase.network,
             samples=phase.samples,
@@ -60,6 +65,7 @@ class ExecutionContext(TrainingContext):
             local=phase.local,
             seed=phase.seed,
             pipeline=UploadPipeline((), phase.network.layout, phase.seed),
+            stores_last_upload=phase.clustering.stores_last_upload or client_means,
         )
 
     @cached_property

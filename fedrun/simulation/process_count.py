@@ -66,11 +66,7 @@ def automatic_processes(experiment: Experiment, federation: Federation) -> int:
     phase = first_phase(experiment, federation, torch.device("cpu"))
     layout = phase.network.layout
     pipeline = UploadPipeline((experiment.compression,), layout, phase.seed, phase.client.private(layout))
-    context = replace(
-        ExecutionContext.of(phase),
-        pipeline=pipeline,
-        stores_last_upload=phase.clustering.stores_last_upload or experiment.evaluation.client_means,
-    )
+    context = replace(ExecutionContext.of(phase, experiment.evaluation.client_means), pipeline=pipeline)
     executor = supported_executor(experiment.hardware.executor, context, phase.cohort_size)
     # this context lacks the noise of DP-SGD, with which clients train one after another
     together = executor.name == "vectorized" and not isinstance(experiment.privacy, SampleLevel)

@@ -139,7 +139,7 @@ class Simulation:
         noise_folder = None if self._cache is None else self._cache / "noise"
         pipeline, mechanism = upload_pipeline(experiment, phase, noise_folder)
         context = replace(
-            ExecutionContext.of(phase),
+            ExecutionContext.of(phase, experiment.evaluation.client_means),
             idle_training=phase.server.idle_training,
             local=mechanism.local(phase.local),
             pipeline=pipeline,
@@ -148,7 +148,6 @@ class Simulation:
             attackers=attackers,
             thresholds=lambda: self.thresholds[SEEN].train,
             initial_model=phase.initial_model() if "initial_model" in phase.client.wants else None,
-            stores_last_upload=phase.clustering.stores_last_upload or experiment.evaluation.client_means,
         )
         requested = experiment.hardware.executor
         executor = supported_executor(requested, context, phase.cohort_size // self.ranks.count)

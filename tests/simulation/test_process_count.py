@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from fedrun.config.build import option
+from fedrun.config.composed import compose
+from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.base import encoder_and_head
 from fedrun.runs.division import divide
@@ -97,6 +99,14 @@ def test_the_number_of_processes(make_experiment: Any, changes: dict[str, Any], 
     assert (
         processes(make_experiment(**{"network": perceptron(4), "local": MUCH, "hardware": FREE, **changes})) == expected
     )
+
+
+@pytest.mark.parametrize("choice", ["strategy=fesem", "evaluation.client_means=true"])
+def test_clients_that_keep_their_last_model_have_states(make_experiment: Any, choice: str) -> None:
+    chosen = build_experiment(compose([choice]).config)
+    parts = {"strategy": chosen.strategy, "evaluation": chosen.evaluation}
+    long = {"network": perceptron(4), "local": MUCH, "hardware": FREE, "clients_per_round": 6, "rounds": 100}
+    assert processes(make_experiment(**long, **parts)) == 1
 
 
 @pytest.mark.parametrize("hardware", [{"threads": 1}, {"device": "cuda"}, {"executor": "vectorized"}], ids=str)
