@@ -5,7 +5,7 @@ A checkpoint of several ranks equals a checkpoint of one process, so any number 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -24,13 +24,11 @@ class DistributedClientStates:
     Args:
         ranks: the processes of the run.
         client_to_rank: the rank that trains each client, int64 ``[N]``.
-        keep: makes a lasting copy of one client's state.
     """
 
-    def __init__(self, ranks: Ranks, client_to_rank: torch.Tensor, keep: Callable[[Vectors], Vectors]) -> None:
+    def __init__(self, ranks: Ranks, client_to_rank: torch.Tensor) -> None:
         self._ranks = ranks
         self._client_to_rank = client_to_rank
-        self._keep = keep
         self._remote: dict[int, Vectors] = {}  # the leader's copies of the other ranks' states
         self._sent: Mapping[int, Vectors] = {}  # this rank's states, as the leader holds them
 
@@ -45,7 +43,7 @@ class DistributedClientStates:
             self._ranks.scatter([{}, *parts[1:]])
             local: Mapping[int, Vectors] = parts[0]
         else:
-            local = {client: self._keep(vectors) for client, vectors in self._ranks.scatter(parts).items()}
+            local = {client: states.keep(vectors) for client, vectors in self._ranks.scatter(parts).items()}
         self._sent = local
         return replace(states, held=local)
 
@@ -62,5 +60,5 @@ class DistributedClientStates:
         for client in {client for part in parts for client in part}:
             self._remote.pop(client, None)
         for part in parts:  # a client that has moved to another rank is dropped by the one and added by the other
-            self._remote |= {client: self._keep(vectors) for client, vectors in part.items() if vectors}
+            self._remote |= {client: states.keep(vectors) for client, vectors in part.items() if vectors}
         return replace(states, held={**self._remote, **states.held})

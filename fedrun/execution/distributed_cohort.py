@@ -21,7 +21,7 @@ from fedrun.execution.executor import Executor
 from fedrun.execution.ranks import Ranks
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.server import CohortUpdate
-from fedrun.strategies.vectors import Vectors
+from fedrun.strategies.vectors import Vectors, on_device
 
 T = TypeVar("T")
 
@@ -210,8 +210,8 @@ class DistributedCohort:
 
 def _without_vectors(update: CohortUpdate) -> CohortUpdate:
     """An update whose means and rows have shapes, but no entries: it is small."""
-    mean = {name: vector.to("meta") for name, vector in update.mean.items()}
-    return replace(update, mean=mean, rows=None if update.rows is None else update.rows.to("meta"))
+    rows = None if update.rows is None else update.rows.to("meta")
+    return replace(update, mean=on_device(update.mean, "meta"), rows=rows)
 
 
 def _same_shape(vector: torch.Tensor | None, shape: torch.Size) -> bool:

@@ -6,7 +6,7 @@ import torch
 
 from fedrun.data.datasets.base import Encoding
 from fedrun.data.samples import Samples
-from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
+from fedrun.execution.ranks import Ranks
 
 
 def compute_features(
@@ -15,7 +15,7 @@ def compute_features(
     encoding: Encoding,
     width: int,
     batch_size: int,
-    ranks: Ranks = SINGLE_PROCESS,
+    ranks: Ranks,
 ) -> torch.Tensor:
     """The features of some samples of a dataset, float32 ``[n, width]`` on the CPU; zero for the other samples.
 

@@ -20,7 +20,7 @@ from fedrun.execution.group_objective import GroupObjective, of_last
 from fedrun.execution.stacked import StackedPerceptron
 from fedrun.execution.vmap import vmap_problem
 from fedrun.models.parallel_encoders import OutsideEncoder
-from fedrun.strategies.client import compares_embeddings, overrides, shuffles
+from fedrun.strategies.client import compares_embeddings, overrides
 from fedrun.strategies.client_contract import check_batch, check_direction, checked_linear_correction
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
@@ -211,7 +211,7 @@ class Vectorized(Executor):
             draw = draws(context.seed, round, client) if augmented else None
             order = generator(context.seed, "batches", round, client)
             first, per_epoch = 0, -(-sizes[k] // width)
-            for visits in epochs(sizes[k], batch_size, batch_counts[k], order, shuffles(context.client)):
+            for visits in epochs(sizes[k], batch_size, batch_counts[k], order):
                 places[k, first : first + len(visits)] = visits
                 if draw is not None and uniforms is not None:
                     uniforms[k, first : first + len(visits)] = draw(len(visits))

@@ -16,7 +16,7 @@ from fedrun.runs.folder import CLIENT_STATES
 from fedrun.runs.metrics_file import Written
 from fedrun.runs.saved_states import packed, unpacked
 from fedrun.strategies.server import ServerState
-from fedrun.strategies.vectors import Vectors
+from fedrun.strategies.vectors import Vectors, on_device
 from fedrun.system.checksums import DamagedFileError, require_seal, write_sealed
 from fedrun.system.errors import InputError
 
@@ -79,21 +79,14 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
         "identity": asdict(identity),
         "round": state.round,
         "models": [
-            {
-                "model": server.model.cpu(),
-                "slots": {name: tensor.cpu() for name, tensor in _tensors(server).items()},
-            }
-            for server in state.models
+            {"model": server.model.cpu(), "slots": on_device(_tensors(server), "cpu")} for server in state.models
         ],
         "last_mean": None if state.last_mean is None else state.last_mean.cpu(),
         "membership": state.membership,
         "training": {
             "starts": [astuple(start) for start in state.training.starts],
             "drawn": state.training.drawn,
-            "received": {
-                version: {name: vector.cpu() for name, vector in vectors.items()}
-                for version, vectors in state.training.received.items()
-            },
+            "received": {version: on_device(vectors, "cpu") for version, vectors in state.training.received.items()},
         },
         "finished": [[model.cpu() for model in models] for models in state.finished],
         "memory": packed(state.client_states.held, store),

@@ -111,7 +111,7 @@ class Session:
         state = state.to(self.simulation.device)
         client_to_rank = self.simulation.round_runner(state).distributed.client_to_rank
         if client_to_rank is not None:
-            self._distributed = DistributedClientStates(self.ranks, client_to_rank, client_states.keep)
+            self._distributed = DistributedClientStates(self.ranks, client_to_rank)
             client_states = self._distributed.scatter(client_states)
         return replace(last, state=replace(state, client_states=client_states)), rows
 

@@ -21,7 +21,7 @@ from fedrun.strategies.clustering.base import Assignment, ClusteringRound
 from fedrun.strategies.contract import check_counts, versions
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import CohortUpdate, ServerState
-from fedrun.strategies.vectors import CENTRES, MODEL, Vectors
+from fedrun.strategies.vectors import CENTRES, MODEL, Vectors, on_device
 
 
 @dataclass(frozen=True)
@@ -255,11 +255,8 @@ class RoundRunner:
     def _on_device(self, result: ClientResult) -> ClientResult:
         """A stored result with its uploads and its client state on the device."""
         device = self.executor.context.network.vector.device
-
-        def moved(vectors: Vectors) -> Vectors:
-            return {name: vector.to(device) for name, vector in vectors.items()}
-
-        return replace(result, uploads=moved(result.uploads), client_state=moved(result.client_state))
+        uploads, client_state = on_device(result.uploads, device), on_device(result.client_state, device)
+        return replace(result, uploads=uploads, client_state=client_state)
 
     def _infer(self, state: State, results: Sequence[ClientResult]) -> torch.Tensor:
         """The membership ``[N, M]`` of all clients, from the first models of all of them."""

@@ -12,7 +12,7 @@ import torch
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.idle_training import IdleTraining
-from fedrun.strategies.vectors import MODEL, Vectors
+from fedrun.strategies.vectors import MODEL, Vectors, on_device
 
 Rows = Literal["none", "head", "parameters", "all"]
 """The entries of each client's model that a server strategy needs besides the weighted mean."""
@@ -150,10 +150,7 @@ class ServerState:
 
     def to(self, device: torch.device | str) -> ServerState:
         """The same state on a device."""
-        slots, transforms = (
-            {name: tensor.to(device) for name, tensor in tensors.items()} for tensors in (self.slots, self.transforms)
-        )
-        return ServerState(self.model.to(device), slots, transforms)
+        return ServerState(self.model.to(device), on_device(self.slots, device), on_device(self.transforms, device))
 
 
 def uniform(senders: Senders) -> torch.Tensor:

@@ -16,6 +16,11 @@ CENTRES = "centres"
 """The name of all M models, ``[M, P]``, in the broadcast to clients that mix them."""
 
 
+def on_device(vectors: Vectors, device: torch.device | str) -> dict[str, torch.Tensor]:
+    """The same vectors on a device."""
+    return {name: vector.to(device) for name, vector in vectors.items()}
+
+
 def minus(start: torch.Tensor, vector: torch.Tensor, trainable: int) -> torch.Tensor:
     """The differences x − v of the parameters, and v's own float buffers: a new vector ``[..., P]``.
 

@@ -28,7 +28,7 @@ def test_a_client_that_moves_between_ranks_keeps_its_state():
     states = {client: {"v": torch.full((2,), float(client))} for client in range(6)}
     for first_drops in (False, True):
         ranks = Leader()
-        distributed = DistributedClientStates(ranks, torch.tensor([0, 0, 1, 1, 2, 2]), dict)
+        distributed = DistributedClientStates(ranks, torch.tensor([0, 0, 1, 1, 2, 2]))
         held = ClientStates(states)
         own = distributed.scatter(held)
         assert own.held.keys() == {0, 1}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from fedrun.strategies.vectors import Vectors
+from fedrun.strategies.vectors import Vectors, on_device
 from fedrun.system.randomness import numpy_generator
 
 
@@ -58,10 +58,7 @@ class InTraining:
 
     def to(self, device: torch.device | str) -> InTraining:
         """The same on a device."""
-        received = {
-            version: {name: vector.to(device) for name, vector in vectors.items()}
-            for version, vectors in self.received.items()
-        }
+        received = {version: on_device(vectors, device) for version, vectors in self.received.items()}
         return replace(self, received=received)
 
 
