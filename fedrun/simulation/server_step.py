@@ -61,23 +61,13 @@ def aggregate(
         rate, momentum = phase.local.rate(state.round), phase.local.momentum
         round = Round(state.round, phase.end, members, layout, phase.seed, rate, momentum)
         server = result.models[number]
+        sent = phase.server.broadcast(server)
         counts = context.label_counts[update.clients] if "label_counts" in phase.server.wants else None
-        arrived = attacked(phase, server, replace(update, label_counts=counts), context)
+        arrived = _attacked(phase, replace(update, label_counts=counts), sent[MODEL], context)
         if sums_only:  # who took part is private; the steps of all clients are taken as known
             arrived = replace(arrived, steps=steps_of(context.clients.sizes, context.local, len(context.client.passes)))
-        sent = phase.server.broadcast(server)
         combined, transforms, measured = pipeline.combine(arrived, sent, server.transforms, round)
-        slots = frozenset(server.slots)  # before aggregate, which could add to the dictionary
-        received = {**server.slots, MODEL: server.model}
-        before = versions(received)
-        aggregated = phase.server.aggregate(server, combined, round)
-        check_unchanged(phase.server, received, before)
-        check_aggregated(phase.server, aggregated, layout.size, slots)
-        after, metrics = aggregated
-        if phase.local.repair_nonfinite:
-            repaired = after.model.clone()
-            repair(repaired[: layout.trainable])
-            after = replace(after, model=repaired)
+        after, metrics = _next_state(phase, server, combined, round)
         models[number] = replace(after, transforms={**server.transforms, **transforms})
         steps.append({**{f"server/{name}": value for name, value in metrics.items()}, **measured})
     values: dict[str, list[float]] = {}  # a step of one model may have metrics that another's has not
@@ -87,9 +77,26 @@ def aggregate(
     return tuple(models), {name: sum(known) / len(known) for name, known in values.items()}
 
 
-def attacked(phase: Phase, server: ServerState, update: CohortUpdate, context: ExecutionContext) -> CohortUpdate:
-    """An update with the uploads of attackers that know all honest uploads."""
+def _attacked(phase: Phase, update: CohortUpdate, sent: torch.Tensor, context: ExecutionContext) -> CohortUpdate:
+    """An update with the uploads of attackers that know all honest uploads, given the broadcast model ``[P]``."""
     if not isinstance(context.attack, Colluding) or not len(update.clients):
         return update
-    model = phase.server.broadcast(server)[MODEL]
-    return context.attack.replaced(update, context.attackers, model, phase.server.rows, phase.network.layout)
+    return context.attack.replaced(update, context.attackers, sent, phase.server.rows, phase.network.layout)
+
+
+def _next_state(
+    phase: Phase, server: ServerState, combined: CohortUpdate, round: Round
+) -> tuple[ServerState, dict[str, float]]:
+    """What the strategy makes of an update, checked and repaired: its next state and the metrics of the step."""
+    slots = frozenset(server.slots)  # before aggregate, which could add to the dictionary
+    received = {**server.slots, MODEL: server.model}
+    before = versions(received)
+    aggregated = phase.server.aggregate(server, combined, round)
+    check_unchanged(phase.server, received, before)
+    check_aggregated(phase.server, aggregated, round.layout.size, slots)
+    after, metrics = aggregated
+    if phase.local.repair_nonfinite:
+        repaired = after.model.clone()
+        repair(repaired[: round.layout.trainable])
+        after = replace(after, model=repaired)
+    return after, metrics
