@@ -7,6 +7,7 @@ import torch
 from fedrun.execution.context import ExecutionContext
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import address, generator, seed_device
+from fedrun.training.client_round import ClientRound
 from fedrun.training.noised_steps import train_noised
 from fedrun.training.record import Trained
 from fedrun.training.train import train
@@ -32,30 +33,23 @@ def train_client(
         constants: the result of :meth:`ClientStrategy.constants`.
         optimizer: its state to begin with, updated in place; None: a new state.
     """
-    network, samples, seed = context.network, context.samples, context.seed
-    strategy, local = context.client, context.local
-    network.load(start)
-    seed_device(address(seed, "forward", round, client), network.vector.device)
+    samples, seed = context.samples, context.seed
+    context.network.load(start)
+    seed_device(address(seed, "forward", round, client), context.network.vector.device)
     order = generator(seed, "batches", round, client)
     augment = None if samples.augmentation is None else samples.augmentation.drawn(seed, round, client)
-    rate, indices = local.rate(round), context.clients[client]
-    if context.noised_steps is None:
-        return train(
-            network, strategy, local, batch_count, samples, indices, rate, constants, order, optimizer, augment
-        )
-    noise, noised = generator(seed, "sample noise", round, client), context.noised_steps
-    return train_noised(
-        network,
-        strategy,
-        local,
-        batch_count,
-        noised,
+    trained = ClientRound(
+        context.network,
+        context.client,
+        context.local,
         samples,
-        indices,
-        rate,
+        context.clients[client],
+        context.local.rate(round),
         constants,
-        order,
-        noise,
         optimizer,
         augment,
     )
+    if context.noised_steps is None:
+        return train(trained, batch_count, order)
+    noise = generator(seed, "sample noise", round, client)
+    return train_noised(trained, batch_count, context.noised_steps, order, noise)

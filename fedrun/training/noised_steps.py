@@ -6,7 +6,6 @@ The gradient of every sample is clipped, and noise is added to the sum of a step
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 import torch
 
@@ -21,10 +20,10 @@ from fedrun.strategies.client_contract import (
     check_separable,
     checked_linear_correction,
 )
-from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
-from fedrun.training.optimizer_step import fresh_state, optimizer_step, repair
+from fedrun.training.client_round import ClientRound
+from fedrun.training.optimizer_step import optimizer_step, repair
 from fedrun.training.record import Trained, weighted_scores
 from fedrun.uploads.privacy.base import NoisedSteps
 from fedrun.uploads.privacy.clipping import clip_factor, joint_norm
@@ -36,44 +35,25 @@ GRADIENTS = 2**26
 
 
 def train_noised(
-    network: FlatNetwork,
-    strategy: ClientStrategy,
-    local: LocalTraining,
-    step_count: int,
-    noised: NoisedSteps,
-    samples: Samples,
-    indices: torch.Tensor,
-    rate: float,
-    constants: Vectors,
-    draw: torch.Generator,
-    noise: torch.Generator,
-    optimizer: torch.Tensor | None = None,
-    augment: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    client: ClientRound, step_count: int, noised: NoisedSteps, draw: torch.Generator, noise: torch.Generator
 ) -> Trained:
-    """Train the loaded network on one client's samples, in place.
+    """Train one client, in place.
 
     A step draws each sample with probability q_s, and may draw none.
 
     Args:
-        network: holds the model to start from; afterwards the trained model.
-        strategy: the client strategy, whose loss and correction are used.
-        local: hyper-parameters.
+        client: what it trains on, and how; its strategy's loss and correction are used.
         step_count: number of steps.
         noised: C, z and q_s.
-        samples: the dataset.
-        indices: the client's sample numbers, int64 ``[n_k]``.
-        rate: η_t.
-        constants: the result of :meth:`ClientStrategy.constants`.
         draw: generator that draws the samples.
         noise: generator of the noise.
-        optimizer: its state ``[S]`` to begin with, updated in place; None: a new state.
-        augment: changes the compact inputs ``[B, ...]`` of one step after another; None: no augmentation.
     """
+    network, strategy, local, constants = client.network, client.strategy, client.local, client.constants
     network.network.train()
-    weights = network.vector[: network.layout.trainable]
-    state = fresh_state(weights, local) if optimizer is None else optimizer
+    weights, state, indices = client.weights, client.optimizer_state(), client.indices
     correction = checked_linear_correction(strategy, constants, len(weights))
-    gradients, directs = SampleGradients(network, strategy, constants, samples.task), overrides(strategy, "direction")
+    gradients = SampleGradients(network, strategy, constants, client.samples.task)
+    directs = overrides(strategy, "direction")
     computed = 0
     frozen: torch.Tensor | None = None
 
@@ -83,10 +63,8 @@ def train_noised(
         drawn = indices[torch.rand(len(indices), generator=draw, dtype=torch.float64) < noised.probability]
         gradient = torch.zeros_like(weights)
         if len(drawn):
-            inputs, targets = samples.gather(drawn)
-            if augment is not None:
-                inputs = augment(inputs)
-            gradients.add_clipped(gradient, samples.encoding(inputs), targets, noised.clip, frozen)
+            inputs, targets = client.gather(drawn)
+            gradients.add_clipped(gradient, client.samples.encoding(inputs), targets, noised.clip, frozen)
         if noised.noise_multiplier:
             normal = torch.randn(len(weights), generator=noise).to(weights.device)
             gradient.add_(normal, alpha=noised.noise_multiplier * noised.clip)
@@ -101,14 +79,13 @@ def train_noised(
         return gradient
 
     for step in range(step_count):
-        mask = strategy.frozen(network.layout, int((step + 0.5) * noised.probability))
-        frozen = None if mask is None else mask.to(weights.device)
+        frozen = client.frozen(int((step + 0.5) * noised.probability))
         if directs:
             gradient = strategy.direction(gradient_at, weights, constants)
             check_direction(strategy, gradient, weights, constants)
         else:
             gradient = noised_gradient()
-        optimizer_step(weights, gradient, state, rate, local, correction, frozen)
+        optimizer_step(weights, gradient, state, client.rate, local, correction, frozen)
         if local.repair_nonfinite:
             repair(weights)
     if computed != step_count:

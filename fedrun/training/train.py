@@ -7,7 +7,6 @@ change plain SGD.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -15,85 +14,47 @@ import torch
 
 from fedrun.data.samples import Samples
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.client import ClientStrategy, shuffles
-from fedrun.strategies.local_training import LocalTraining
-from fedrun.strategies.vectors import Vectors
+from fedrun.strategies.client import shuffles
 from fedrun.training.batches import batches, epochs
-from fedrun.training.optimizer_step import fresh_state
+from fedrun.training.client_round import ClientRound
 from fedrun.training.record import BatchedRecord, Record, RunningRecord, Trained
 from fedrun.training.recorded_steps import RecordedSteps, can_record
 from fedrun.training.steps import Steps
 
 
-def train(
-    network: FlatNetwork,
-    strategy: ClientStrategy,
-    local: LocalTraining,
-    batch_count: int,
-    samples: Samples,
-    indices: torch.Tensor,
-    rate: float,
-    constants: Vectors,
-    generator: torch.Generator,
-    optimizer: torch.Tensor | None = None,
-    augment: Callable[[torch.Tensor], torch.Tensor] | None = None,
-) -> Trained:
-    """Train the loaded network on one client's samples, in place.
-
-    Args:
-        network: holds the model to start from; afterwards the trained model.
-        strategy: the client strategy, whose hooks change plain SGD.
-        local: hyper-parameters.
-        batch_count: number of batches.
-        samples: the dataset.
-        indices: the client's sample numbers, int64 ``[n_k]``.
-        rate: η_t.
-        constants: the result of :meth:`ClientStrategy.constants`.
-        generator: draws the order of the samples.
-        optimizer: its state ``[S]`` to begin with, updated in place; None: a new state.
-        augment: changes the compact inputs ``[n, ...]`` of one epoch after another; None: no augmentation.
-    """
-    trainable = network.vector[: network.layout.trainable]
-    state = fresh_state(trainable, local) if optimizer is None else optimizer
+def train(client: ClientRound, batch_count: int, generator: torch.Generator) -> Trained:
+    """Train one client, in place, on this many batches; the generator draws the order of its samples."""
+    local, indices = client.local, client.indices
     batch = len(indices) if local.batch_size is None else local.batch_size
-    orders = epochs(len(indices), local.batch_size, batch_count, generator, shuffles(strategy))
-    with _steps(network, strategy, local, rate, constants, samples, state) as steps:
+    orders = epochs(len(indices), local.batch_size, batch_count, generator, shuffles(client.strategy))
+    with _steps(client) as steps:
         made = 0
         for epoch, order in enumerate(orders):
-            mask = strategy.frozen(network.layout, epoch)
-            frozen = None if mask is None else mask.to(trainable.device)
-            inputs, labels = samples.gather(indices[order])
-            if augment is not None:
-                inputs = augment(inputs)
-            for x, y in batches(inputs, labels, batch, samples.encoding):
+            frozen = client.frozen(epoch)
+            inputs, labels = client.gather(indices[order])
+            for x, y in batches(inputs, labels, batch, client.samples.encoding):
                 made += steps.step(x, y, frozen)
             steps.end_epoch()
     return steps.trained(made)
 
 
-def _steps(
-    network: FlatNetwork,
-    strategy: ClientStrategy,
-    local: LocalTraining,
-    rate: float,
-    constants: Vectors,
-    samples: Samples,
-    state: torch.Tensor | None,
-) -> Steps | RecordedSteps:
+def _steps(client: ClientRound) -> Steps | RecordedSteps:
     """The steps of one client, recorded if the network's functions are."""
+    network, strategy, local, task = client.network, client.strategy, client.local, client.samples.task
     graphs, device = network.cuda_graphs, network.vector.device
-    build = partial(Steps, network, strategy, local, rate, samples.task)
-    if graphs is None or not can_record(strategy, samples.encoding):
-        record: Record = BatchedRecord(samples.task) if device.type == "cpu" else RunningRecord(samples.task, device)
+    constants, state = client.constants, client.optimizer_state()
+    build = partial(Steps, network, strategy, local, client.rate, task)
+    if graphs is None or not can_record(strategy, client.samples.encoding):
+        record: Record = BatchedRecord(task) if device.type == "cpu" else RunningRecord(task, device)
         return build(constants, state, record)
 
     def recorded() -> RecordedSteps:
-        record, references = RunningRecord(samples.task, device), len(strategy.reference_models)
+        record, references = RunningRecord(task, device), len(strategy.reference_models)
         return RecordedSteps(graphs, network, build, constants, state, record, references)
 
     shapes = tuple((name, vector.shape) for name, vector in constants.items())
     key = "steps", strategy, replace(local, epochs=None, steps=1), shapes
-    return graphs.cached(key, recorded, version=rate).of(constants, state)
+    return graphs.cached(key, recorded, version=client.rate).of(constants, state)
 
 
 def full_gradient(network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int) -> torch.Tensor:

@@ -39,6 +39,7 @@ from fedrun.experiment.experiment import build_experiment
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.inference import evaluate
 from fedrun.models.precision import Precision
+from fedrun.training.client_round import ClientRound
 from fedrun.training.train import train
 
 SAMPLES, TEST, TRAIN, ROUND = 2000, 80_000, 725_000, 8 * 227
@@ -106,7 +107,8 @@ def main() -> None:
     client, local = option("strategy/client", "sgd"), plain_sgd(0.01, 64)
 
     def training() -> object:
-        return train(network, client, local, -(-SAMPLES // 64), samples, everything, local.lr, {}, torch.Generator())
+        work = ClientRound(network, client, local, samples, everything, local.lr, {})
+        return train(work, -(-SAMPLES // 64), torch.Generator())
 
     found = {}
     for precision in get_args(Precision):

@@ -22,6 +22,7 @@ from fedrun.data.samples import Samples
 from fedrun.execution.allocator import keep_freed_memory, set_thresholds
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.inference import evaluate
+from fedrun.training.client_round import ClientRound
 from fedrun.training.train import train
 
 CELEBA = Spec((3, 84, 84), 2)
@@ -43,9 +44,8 @@ def main() -> None:
 
     def a_round() -> None:
         for own in torch.arange(CLIENTS * SAMPLES).split(SAMPLES):
-            train(
-                network, client, local, -(-SAMPLES // 64), samples, own, local.lr, {}, torch.Generator().manual_seed(0)
-            )
+            work = ClientRound(network, client, local, samples, own, local.lr, {})
+            train(work, -(-SAMPLES // 64), torch.Generator().manual_seed(0))
         evaluate(network, samples, torch.arange(CLIENTS * SAMPLES, len(dataset.targets)), BATCH)
 
     def kept() -> None:

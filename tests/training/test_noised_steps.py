@@ -20,6 +20,7 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.fedbabu import FedBABU
 from fedrun.system.errors import InputError
+from fedrun.training.client_round import ClientRound
 from fedrun.training.noised_steps import SampleGradients, train_noised, without_sample_gradients
 from fedrun.uploads.privacy.base import NoisedSteps
 
@@ -111,9 +112,8 @@ def test_a_loop_over_samples_does_the_same(build, strategy, mu):
     network, samples, indices = build(), few_samples(), torch.arange(3, 23)
     naive, flat, noised = copy.deepcopy(network), FlatNetwork(network), NoisedSteps(0.4, 0.7, 0.3)
     constants = {"anchor": flat.vector.clone()} if strategy is FEDPROX else {}
-    trained = train_noised(
-        flat, strategy, replace(LOCAL, momentum=0.9), STEPS, noised, samples, indices, RATE, constants, *generators()
-    )
+    client = ClientRound(flat, strategy, replace(LOCAL, momentum=0.9), samples, indices, RATE, constants)
+    trained = train_noised(client, STEPS, noised, *generators())
     moving = torch.ones(flat.layout.trainable)
     if isinstance(strategy, FedBABU):
         moving[flat.layout.head] = 0
@@ -144,7 +144,8 @@ def test_steps_without_samples_are_noise():
         few_samples(),
     )
     start, noised = flat.vector.clone(), NoisedSteps(2.0, 1.5, 1e-9)
-    trained = train_noised(flat, SGD, LOCAL, 1, noised, samples, torch.arange(20), RATE, {}, *generators())
+    client = ClientRound(flat, SGD, LOCAL, samples, torch.arange(20), RATE, {})
+    trained = train_noised(client, 1, noised, *generators())
     deviation = float((flat.vector - start).std()) / (RATE * 1.5 * 2.0 / (1e-9 * 20))
     assert deviation == pytest.approx(1.0, abs=4 / (2 * flat.layout.trainable) ** 0.5)
     assert (trained.processed, float(trained.loss_sum)) == (0, 0.0)
@@ -154,9 +155,8 @@ def test_without_noise_and_clipping_it_is_gradient_descent():
     torch.manual_seed(0)
     network, samples = perceptron(), few_samples()
     flat, ordinary = FlatNetwork(copy.deepcopy(network)), copy.deepcopy(network)
-    train_noised(
-        flat, SGD, LOCAL, STEPS, NoisedSteps(1e6, 0.0, 1.0), samples, torch.arange(20), RATE, {}, *generators()
-    )
+    client = ClientRound(flat, SGD, LOCAL, samples, torch.arange(20), RATE, {})
+    train_noised(client, STEPS, NoisedSteps(1e6, 0.0, 1.0), *generators())
     optimizer = torch.optim.SGD(ordinary.parameters(), lr=RATE)
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -215,10 +215,8 @@ def test_epochs_of_steps():
 
     for share, epochs in ((0.9, [0, 1]), (1.0, [0, 1, 2]), (0.3, [0, 0, 0, 1, 1, 1, 1]), (0.5, [0, 0, 1, 1])):
         watching = Watching([])
-        train_noised(
-            FlatNetwork(perceptron()), watching, LOCAL, len(epochs), NoisedSteps(1.0, 1.0, share),
-            few_samples(), torch.arange(20), RATE, {}, *generators(),
-        )  # fmt: skip
+        client = ClientRound(FlatNetwork(perceptron()), watching, LOCAL, few_samples(), torch.arange(20), RATE, {})
+        train_noised(client, len(epochs), NoisedSteps(1.0, 1.0, share), *generators())
         assert watching.seen == epochs
 
 
@@ -236,7 +234,9 @@ def test_a_direction_uses_one_noised_gradient():
 
     trained = [FlatNetwork(copy.deepcopy(network)) for _ in range(2)]
     for flat, strategy, rate in zip(trained, (Halved(1), SGD), (2 * RATE, RATE), strict=True):
-        train_noised(flat, strategy, LOCAL, STEPS, noised, samples, torch.arange(20), rate, {}, *generators())
+        client = ClientRound(flat, strategy, LOCAL, samples, torch.arange(20), rate, {})
+        train_noised(client, STEPS, noised, *generators())
+    twice = ClientRound(trained[0], Halved(2), LOCAL, samples, torch.arange(20), RATE, {})
     torch.testing.assert_close(trained[0].vector, trained[1].vector)
     with pytest.raises(InputError, match=r"^Halved.direction: uses 12 gradients in 6 steps; allowed .*: one gradient"):
-        train_noised(trained[0], Halved(2), LOCAL, STEPS, noised, samples, torch.arange(20), RATE, {}, *generators())
+        train_noised(twice, STEPS, noised, *generators())

@@ -21,6 +21,7 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, LinearCorrection
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
+from fedrun.training.client_round import ClientRound
 from fedrun.training.optimizer_step import fresh_state, optimizer_step
 from fedrun.training.train import train
 
@@ -115,9 +116,8 @@ def test_frozen_parameters_do_not_move(name, norm):
     ordinary = copy.deepcopy(network)
     samples = Samples(torch.randn(12, 3), torch.randint(0, 2, (12,)), lambda x: x, torch.device("cpu"))
     local = replace(LOCAL, batch_size=4, weight_decay=0.1, max_gradient_norm=norm, epochs=3, **changes)
-    train(
-        FlatNetwork(network), Frozen(), local, 9, samples, torch.arange(12), 0.2, {}, torch.Generator().manual_seed(8)
-    )
+    client = ClientRound(FlatNetwork(network), Frozen(), local, samples, torch.arange(12), 0.2, {})
+    train(client, 9, torch.Generator().manual_seed(8))
     head, encoder = (optimizer_of(part.parameters(), 0.1) for part in (ordinary.head, ordinary.encoder))
     order = torch.Generator().manual_seed(8)
     for epoch in range(3):

@@ -21,6 +21,7 @@ from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
 from fedrun.training import fused_sgd as descent
 from fedrun.training.batches import epochs, steps_of
+from fedrun.training.client_round import ClientRound
 from fedrun.training.optimizer_step import repair
 from fedrun.training.train import train
 
@@ -120,17 +121,9 @@ def test_what_a_client_reports_is_counted_over_the_models_it_passed_through():
     network = nn.Sequential(OrderedDict(encoder=nn.Linear(3, 2), head=nn.Linear(2, 2)))
     ordinary = copy.deepcopy(network)
     own = torch.tensor([3, 1, 4, 15, 9, 2, 6, 5, 8, 7])
-    trained = train(
-        FlatNetwork(network),
-        SGD,
-        LOCAL,
-        6,
-        Samples(inputs, targets, Scaled(255.0), torch.device("cpu")),
-        own,
-        0.5,
-        {},
-        torch.Generator().manual_seed(8),
-    )
+    samples = Samples(inputs, targets, Scaled(255.0), torch.device("cpu"))
+    client = ClientRound(FlatNetwork(network), SGD, LOCAL, samples, own, 0.5, {})
+    trained = train(client, 6, torch.Generator().manual_seed(8))
     optimizer = torch.optim.SGD(ordinary.parameters(), lr=0.5)
     loss_sum, correct = 0.0, 0
     for order in permutations(10, 2):
@@ -165,7 +158,7 @@ def test_training_is_on_augmented_samples():
         network.load(torch.linspace(-1, 1, 8))
         samples = Samples(stored, targets, Scaled(255.0), torch.device("cpu"))
         generator = torch.Generator().manual_seed(8)
-        train(network, SGD, LOCAL, 4, samples, own, 0.5, {}, generator, augment=augment)
+        train(ClientRound(network, SGD, LOCAL, samples, own, 0.5, {}, augment=augment), 4, generator)
         models.append(network.vector)
     assert torch.equal(*models)
     assert not torch.equal(models[0], torch.linspace(-1, 1, 8))
@@ -177,7 +170,7 @@ def test_a_client_with_one_sample_trains():
     network = FlatNetwork(nn.Sequential(OrderedDict(encoder=nn.Identity(), head=nn.Linear(3, 2))))
     samples = Samples(torch.ones(2, 3, dtype=torch.uint8), torch.tensor([0, 1]), Scaled(1.0), torch.device("cpu"))
     before = network.vector.clone()
-    trained = train(network, SGD, LOCAL, 1, samples, torch.tensor([1]), 0.1, {}, torch.Generator())
+    trained = train(ClientRound(network, SGD, LOCAL, samples, torch.tensor([1]), 0.1, {}), 1, torch.Generator())
     assert (trained.steps, trained.processed) == (1, 1)
     assert not torch.equal(network.vector, before)
 
@@ -200,9 +193,8 @@ def test_the_correction_comes_before_clipping_and_never_touches_buffers():
         torch.device("cpu"),
     )
     start = network.vector.clone()
-    train(
-        network, Tens(), replace(LOCAL, max_gradient_norm=1.0), 1, samples, torch.arange(3), 0.1, {}, torch.Generator()
-    )
+    client = ClientRound(network, Tens(), replace(LOCAL, max_gradient_norm=1.0), samples, torch.arange(3), 0.1, {})
+    train(client, 1, torch.Generator())
     assert (start - network.vector)[:8].tolist() == pytest.approx([0.1 / 8**0.5] * 8, abs=1e-6)
     # BatchNorm with momentum 1 remembers the last batch: means 2 and 4, unbiased variances 4 and 12
     assert network.vector[8:].tolist() == pytest.approx([2, 4, 4, 12], abs=1e-5)
@@ -226,7 +218,8 @@ def test_a_pull_is_added_to_every_gradient(monkeypatch, local, strength, decays,
     samples = Samples(torch.randn(12, 3), torch.randint(0, 2, (12,)), lambda x: x, torch.device("cpu"))
     way = replace(LOCAL, batch_size=4, **local)
     y = network.vector.clone()
-    train(network, Pulled(), way, 6, samples, torch.arange(12), 0.2, {}, torch.Generator().manual_seed(8))
+    client = ClientRound(network, Pulled(), way, samples, torch.arange(12), 0.2, {})
+    train(client, 6, torch.Generator().manual_seed(8))
     for order in permutations(12, 2):
         for batch in torch.tensor(order).split(4):
             at = y.clone().requires_grad_()
