@@ -136,41 +136,47 @@ class Costs:
 
     def _transfers(self, cohort: torch.Tensor, idle_clients: torch.Tensor, result: RoundResult) -> Transfers:
         """The transfers of a round's participants, then those of clients that train without being selected."""
-        phase, clients, count = self.phase, torch.cat([cohort, idle_clients]), len(cohort)
+        clients, count = torch.cat([cohort, idle_clients]), len(cohort)
         params_up, params_down, bytes_up, bytes_down = (torch.zeros_like(clients) for _ in range(4))
-        if phase.federation.is_pooled:
-            return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
-        layout, pipeline = phase.network.layout, self.executor.context.pipeline
+        if not self.phase.federation.is_pooled:
+            params_down, bytes_down = self._downloads(clients, count, result)
+            params_up[:count], bytes_up[:count] = self._uploads(cohort, result)
+        return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
+
+    def _downloads(self, clients: torch.Tensor, count: int, result: RoundResult) -> tuple[torch.Tensor, torch.Tensor]:
+        """The numbers and the bytes that each client downloads, int64 ``[n]``; the first ``count`` are participants."""
+        phase, pipeline, cohort = self.phase, self.executor.context.pipeline, clients[:count]
+        params, sizes = torch.zeros_like(clients), torch.zeros_like(clients)
+        saved = phase.absent[cohort]
         if phase.clustering.downloads_all:  # downloads of several models are never compressed
-            params_down += sum(_numbers(phase.broadcast(server)) for server in result.models)
-            bytes_down += FLOAT * params_down
+            params += sum(_numbers(phase.broadcast(server)) for server in result.models)
+            sizes += FLOAT * params
+            saved = len(result.models) * saved
         else:
             slots = result.models[0].transforms if len(result.models) == 1 else {}
             for job in result.jobs:
                 receives = torch.isin(clients, job.cohort)
                 receives[count:] = True
                 numbers = self._received(job.received)
-                params_down[receives] = numbers
-                bytes_down[receives] = pipeline.bytes_down(numbers, clients[receives], slots)
+                params[receives] = numbers
+                sizes[receives] = pipeline.bytes_down(numbers, clients[receives], slots)
             if len(result.models) == 1:
                 unsent = phase.server.unsent(result.models[0], cohort)
                 check_counts(phase.server, "unsent", unsent, count, 0)
-                params_down[:count] -= unsent
-                bytes_down[:count] -= FLOAT * unsent
+                saved = saved + unsent
+        # no transform has changed them: the checks allow none where clients lack entries, and buffers pass unchanged
+        params[:count] -= saved
+        sizes[:count] -= FLOAT * saved
+        return params, sizes
+
+    def _uploads(self, cohort: torch.Tensor, result: RoundResult) -> tuple[torch.Tensor, torch.Tensor]:
+        """The numbers and the bytes that each participant uploads, int64 ``[C]``."""
+        context, layout = self.executor.context, self.phase.network.layout
         sent = next((update.mean for update in result.updates if update.mean), {})
-        kept = self.executor.context.private_size + layout.size - layout.uploaded if MODEL in sent else 0
-        params_up[:count] = _numbers(sent) - kept
-        bytes_up[:count] = pipeline.bytes_up({name: vector.numel() for name, vector in sent.items()})
-        absent = phase.absent[cohort]
-        if bool(absent.any()):
-            models = len(result.models) if phase.clustering.downloads_all else 1
-            # the checks allow no transforms of such models
-            bytes_down[:count] -= FLOAT * models * absent
-            params_down[:count] -= models * absent
-            if MODEL in sent:
-                params_up[:count] -= absent
-                bytes_up[:count] -= FLOAT * absent
-        return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
+        kept = context.private_size + layout.size - layout.uploaded if MODEL in sent else 0
+        absent = self.phase.absent[cohort] * (MODEL in sent)
+        sizes = context.pipeline.bytes_up({name: vector.numel() for name, vector in sent.items()})
+        return _numbers(sent) - kept - absent, sizes - FLOAT * absent
 
     def _seconds(self, transfers: Transfers, processed: torch.Tensor) -> float:
         """Virtual seconds of a round, given the samples that its participants have processed (int64 ``[C, 3]``)."""
