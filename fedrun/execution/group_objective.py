@@ -121,14 +121,14 @@ class GroupObjective:
             loss, passed = self._total_loss(self._perceptron, at, index)
             self._perceptron.gradient(loss, passed, self._views(gradients))
             return gradients
-        x, y, real, weight = self._batch(index, len(at))
+        x, y, weights, shares = self._batch(index, len(at))
         # by tensor: the gradient of a view of the whole vector would be as long as the vector
-        gradients, (loss, logits) = self._gradients(self._tensors(at), of_last(self._constants, len(at)), x, y, weight)
+        gradients, (loss, logits) = self._gradients(self._tensors(at), of_last(self._constants, len(at)), x, y, shares)
         self._check_separable(logits, y, index)
         gradient = torch.empty_like(at)
         for name, part in self._views(gradient).items():
             part.copy_(gradients[name])
-        self._record(loss, logits, y, real)
+        self._record(loss, logits, y, weights, index)
         return gradient
 
     def descend(
@@ -146,16 +146,16 @@ class GroupObjective:
         self, perceptron: StackedPerceptron, at: torch.Tensor, index: int
     ) -> tuple[torch.Tensor, list[Passed]]:
         """The sum of the last c clients' losses, whose gradient for each is its own."""
-        x, y, real, weight = self._batch(index, len(at))
+        x, y, weights, shares = self._batch(index, len(at))
         logits, passed = perceptron.forward(self._views(at), x, self._drop(index, len(at)))
         if self._losses_of is None:
-            losses = self._task.loss(logits.flatten(0, 1), y.flatten(0, 1)).view_as(real)
+            losses = self._task.loss(logits.flatten(0, 1), y.flatten(0, 1)).view_as(weights)
         else:
             losses = self._losses_of(logits, y, of_last(self._constants, len(at)))
             check_differentiable(self._strategy, losses)
             self._check_separable(logits, y, index)
-        client_losses = (losses * weight).sum(1)
-        self._record(client_losses.detach(), logits.detach(), y, real)
+        client_losses = (losses * shares).sum(1)
+        self._record(client_losses.detach(), logits.detach(), y, weights, index)
         return client_losses.sum(), passed
 
     def _check_separable(self, logits: torch.Tensor, targets: torch.Tensor, index: int) -> None:
@@ -194,8 +194,8 @@ class GroupObjective:
         return drop
 
     def _batch(self, index: int, clients: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The batches of the last c clients: encoded inputs ``[c, B, ...]``, targets ``[c, B, ...]``, which samples are
-        real, and their weights in a mean loss, ``[c, B]`` each.
+        """The batches of the last c clients: encoded inputs ``[c, B, ...]``, targets ``[c, B, ...]``, the samples'
+        weights, 0 for those that fill up a batch, and their shares in a mean loss, ``[c, B]`` each.
         """
         inputs, targets = self._samples.gather(self._batches[-clients:, index])
         if self._samples.augmentation is not None and self._uniforms is not None:
@@ -207,15 +207,16 @@ class GroupObjective:
         if weights is None:
             return self._samples.encoding(inputs), targets, real, real / count
         weights = weights.view_as(real) * real
-        return self._samples.encoding(inputs), targets, real, weights / weights.sum(1, keepdim=True).clamp_min(1)
+        return self._samples.encoding(inputs), targets, weights, weights / weights.sum(1, keepdim=True).clamp_min(1)
 
-    def _record(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor, real: torch.Tensor) -> None:
-        weights = self._task.weights(targets.flatten(0, 1))
-        weights = real if weights is None else weights.view_as(real) * real
+    def _record(
+        self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, index: int
+    ) -> None:
+        """Record the last c clients' batches of this number, with their mean losses ``[c]``."""
         count = weights.sum(1)
         last = slice(-len(count), None)
         self.losses[last] += loss * count
         scores = self._task.scores(self._task.predictions(logits.flatten(0, 1)), targets.flatten(0, 1))
-        self.scores[last] += (scores.view_as(real) * weights).sum(1)
+        self.scores[last] += (scores.view_as(weights) * weights).sum(1)
         self.weights[last] += count
-        self.processed[last] += real.sum(1)
+        self.processed[last] += self._counts[last, index]
