@@ -167,3 +167,4 @@ class CohortJob:
 
 
 Progress = Callable[[int], None]
+"""Called with the number of clients that have finished their local training."""

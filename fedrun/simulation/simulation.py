@@ -335,17 +335,17 @@ class Simulation:
             last_mean=last_mean,
         ), metrics
 
-    def _idle(self, state: State, runner: RoundRunner, task: CohortJob, client_states: ClientStates) -> ClientStates:
+    def _idle(self, state: State, runner: RoundRunner, job: CohortJob, client_states: ClientStates) -> ClientStates:
         """The states after the idle training of the clients that are selected in the next round but not in this one.
 
         The idle training of other clients has no effect, because its result lasts for one round.
         """
-        candidates = self._candidates(state, task.round + 1, runner.phase.cohort_size)
+        candidates = self._candidates(state, job.round + 1, runner.phase.cohort_size)
         following, _ = self.experiment.participation.participants(candidates)
-        idle = following[~torch.isin(following, task.cohort)]
+        idle = following[~torch.isin(following, job.cohort)]
         if not len(idle):
             return client_states
-        return runner.distributed.idle(CohortJob(idle, task.round, task.received, client_states))
+        return runner.distributed.idle(CohortJob(idle, job.round, job.received, client_states))
 
     def test(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) on the pooled samples; where clients test on their own ``clients/*`` and

@@ -39,7 +39,7 @@ class Objective:
         constants: Vectors,
         task: Task,
         record: Record,
-        precision: Precision = "float32",
+        precision: Precision,
     ) -> None:
         self._record = record
         self._network = network
