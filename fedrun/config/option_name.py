@@ -30,6 +30,16 @@ def chosen_where(*parts: tuple[str, object, object]) -> list[str]:
     return [chosen(group, part) for group, part, condition in parts if condition]
 
 
+def group_at(key: str) -> str:
+    """The group from which a key takes an option: of a place below another option's key, such as
+    ``strategy.server.base``, the nearest group above it.
+    """
+    group = key.replace(".", "/")
+    while "/" in group and not _names(group, config_dir_option()):
+        group = group.rpartition("/")[0]
+    return group
+
+
 def option_of(group: str, target: str) -> str:
     """The only option of a group with this class; the class's name if there is no such option, or several.
 

@@ -9,7 +9,7 @@ from fedrun.config.as_config import Plain
 from fedrun.config.build import locate
 from fedrun.config.identity import neutral_value
 from fedrun.config.marks import marks
-from fedrun.config.option_name import class_of, option_of
+from fedrun.config.option_name import class_of, group_at, option_of
 from fedrun.config.options import option_files
 
 
@@ -25,7 +25,7 @@ def current(node: Any, path: str) -> Any:
         return [current(item, path) for item in node]
     if not isinstance(node, Mapping) or "_target_" not in node:
         return node
-    target = _place(path.replace(".", "/"), str(node["_target_"]))
+    target = _place(group_at(path), str(node["_target_"]))
     keys = {key: current(value, f"{path}.{key}") for key, value in node.items()}
     return completed({**keys, "_target_": target}, locate(target, path))
 

@@ -11,7 +11,7 @@ from typing import Any
 from fedrun.config.allowed_values import shown
 from fedrun.config.dotted_keys import flattened
 from fedrun.config.identity import class_name, relevant
-from fedrun.config.option_name import option_of
+from fedrun.config.option_name import group_at, option_of
 from fedrun.config.recorded import completed
 from fedrun.report.runs import Run
 
@@ -190,7 +190,7 @@ def written(leaves: Leaves, key: str) -> str:
 def named(key: str, value: Any) -> Any:
     """A value, a class as the name of its option, if a single one has it: ``user_level`` for ``privacy._target_``."""
     owner, _, last = key.rpartition(".")
-    return option_of(owner.replace(".", "/"), value) if last == "_target_" and isinstance(value, str) else value
+    return option_of(group_at(owner), value) if last == "_target_" and isinstance(value, str) else value
 
 
 def unrecorded(one: Leaves, other: Leaves) -> set[str]:

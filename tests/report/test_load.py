@@ -18,6 +18,7 @@ import torch
 import yaml
 
 import fedrun
+from fedrun.config.recorded import current
 from fedrun.experiment.experiment import Experiment
 from fedrun.report.load import LoadedRun
 from fedrun.report.per_run import per_run_csv
@@ -118,6 +119,11 @@ def test_a_run_of_an_earlier_version(tmp_path: Path, plain: None, monkeypatch: p
     for network, again in zip(networks, [earlier.network(), earlier.client_network(1)], strict=True):
         assert all(torch.equal(*pair) for pair in zip(network.parameters(), again.parameters(), strict=True))
     assert earlier.dataset.fingerprint == run.dataset.fingerprint
+
+
+def test_the_class_of_an_option_placed_below_another_one_may_have_moved() -> None:
+    node = {"_target_": "fedrun.gone.FedAvg", "weighting": "samples"}
+    assert current(node, "strategy.server.base") == {**node, "_target_": "fedrun.strategies.fedavg.FedAvg"}
 
 
 @pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("docs/runs/*")), ids=lambda path: path.name)

@@ -114,6 +114,15 @@ def test_settings_are_named_by_what_differs(folders):
     assert written(found[0].leaves, "strategy.server.lr") == "-"
 
 
+def test_an_option_placed_below_another_one_has_its_name(folders):
+    for base in ("fedavg.FedAvg", "fedopt.FedAdam"):
+        folders.write(0, rows(0.1), changes={"strategy.server.base": {"_target_": f"fedrun.strategies.{base}"}})
+    assert [setting.name for setting in grouped(folders)[0]] == [
+        "strategy.server.base=fedadam",
+        "strategy.server.base=fedavg",
+    ]
+
+
 def test_keys_that_follow_from_a_choice_are_named_only_where_they_must_be(folders):
     labels = {"partition._target_": "fedrun.data.partitions.labels.Labels", "partition.labels_per_client": 2}
     folders.write(0, rows(0.1))
