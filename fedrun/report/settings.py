@@ -81,10 +81,10 @@ def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def comparable_text(leaves: Leaves) -> str:
     """A text that is equal for equal configurations only."""
-    return repr(sorted((key, repr(_compared(key, value))) for key, value in leaves.items()))
+    return repr(sorted((key, repr(comparable(key, value))) for key, value in leaves.items()))
 
 
-def _compared(key: str, value: Any) -> Any:
+def comparable(key: str, value: Any) -> Any:
     """A value as it is compared: 0 and 0.0 are equal, but not 1 and 1.0 of ``clients_per_round`` (one, and all).
 
     A class of fedrun is the same in another module.
@@ -179,7 +179,7 @@ def varying(contents: Sequence[Leaves]) -> list[str]:
 
 def compared(leaves: Leaves, key: str) -> str:
     """A value as a text that is equal for equal values."""
-    return written({key: _compared(key, leaves[key])}, key) if key in leaves else written(leaves, key)
+    return written({key: comparable(key, leaves[key])}, key) if key in leaves else written(leaves, key)
 
 
 def written(leaves: Leaves, key: str) -> str:
@@ -216,7 +216,7 @@ def _newer(leaves: Leaves, other: Leaves) -> set[str]:
 
 
 def _same_class(one: Leaves, other: Leaves, target: str) -> bool:
-    return bool(_compared(target, one.get(target)) == _compared(target, other.get(target)))
+    return bool(comparable(target, one.get(target)) == comparable(target, other.get(target)))
 
 
 def _nodes(key: str) -> list[str]:

@@ -14,6 +14,7 @@ from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import Scale
 from fedrun.config.options import config_dir_option
 from fedrun.config.overrides import parsed
+from fedrun.report.settings import comparable
 
 Values = Mapping[str, Any]
 """Keys and groups with their values, as read from overrides."""
@@ -43,30 +44,27 @@ def override_values(overrides: Iterable[str]) -> dict[str, Any]:
 
 def compatible(job: Values, required: Values) -> bool:
     """Whether a job sets no required key to another value; values of keys that it does not set are not known yet."""
-    return all(same(job[key], value) for key, value in required.items() if key in job)
+    return all(same(key, job[key], value) for key, value in required.items() if key in job)
 
 
 def meets(composed: Composed, required: Values) -> bool:
     """Whether a composed job has all required options and values."""
     return all(
-        composed.choices[key] == value if key in composed.choices else has(composed.config, key.split("."), value)
+        composed.choices[key] == value if key in composed.choices else has(composed.config, key, value)
         for key, value in required.items()
     )
 
 
-def has(node: Any, path: list[str], value: Any) -> bool:
+def has(node: Any, key: str, value: Any) -> bool:
     """Whether a configuration has a value at a key; of a mapping, whether it has each of its values."""
-    for part in path:
-        if not isinstance(node, Mapping) or part not in node:
-            return False
-        node = node[part]
     if isinstance(value, Mapping):
-        return all(has(node, [str(key)], item) for key, item in value.items())
-    return same(node, value)
+        return all(has(node, f"{key}.{name}", item) for name, item in value.items())
+    return same(key, value_at(node, key, NO_VALUE), value)
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal; 1 and 1.0 (one client, all clients) are not."""
+def same(key: str, one: Any, other: Any) -> bool:
+    """Whether two values of a key are equal, however a number is written."""
+    one, other = comparable(key, one), comparable(key, other)
     return type(one) is type(other) and bool(one == other)
 
 

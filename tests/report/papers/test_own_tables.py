@@ -119,6 +119,15 @@ def test_a_sweep_that_makes_no_cell_is_named(own: Path, folders: Folders) -> Non
     )
 
 
+def test_a_paper_may_write_a_number_without_a_point(own: Path, folders: Folders) -> None:
+    """0.7 and 0.72 with the rate 1.0, which the paper calls 1, are 71.0 ± 1.0 percent."""
+    (own / TABLE).write_text(EXPERIMENT.replace("0.1,0.2", "0.1,1.0"))
+    (own / CSV).write_text(NUMBERS.replace("lr=0.2", "lr=1"))
+    write(folders, lr=1.0)
+    (table,) = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
+    assert table.rows[0] == ("fedavg", "71.5", "71.0 ± 1.0", "-0.5")
+
+
 def test_what_one_block_does_not_show_is_in_its_title(own: Path, folders: Folders) -> None:
     """The paper has losses with the rate 0.1 only."""
     (own / CSV).write_text(NUMBERS + "mine,T1,,lr=0.1,fedavg,loss,0.3,,\nmine,T1,,lr=0.1,strong,loss,0.3,,\n")

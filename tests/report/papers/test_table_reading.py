@@ -206,7 +206,7 @@ def test_what_a_job_has():
     assert not meets(composed, override_values(["clients_per_round=1.0"]))  # all clients, not one
     assert not meets(composed, override_values(["strategy.server={weighting:samples}"]))
     assert not meets(composed, override_values(["dataset=mnist"]))
-    assert not has(composed.config, ["local", "nothing"], None)
+    assert not has(composed.config, "local.nothing", None)
     job = override_values(["dataset=digits", "clients_per_round=1", "seed=0"])
     assert compatible(job, {"dataset": "digits", "rounds": 7})
     assert not compatible(job, {"dataset": "mnist"})
