@@ -185,9 +185,9 @@ def of_table(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[
     reading, sweep = load_table(figure.experiment), experiment_sweep(figure.experiment)
     table = reading.cells()
     for one in available(figure.experiment, runs) if scale is None else [scale]:
-        configs = {position: leaves(config) for position, config in cell_configs(figure.experiment, one).items()}
         name = sweep.run_name(one)
-        matched = match(configs, [run for run in runs if run.complete and run.config["name"] == name])
+        own = [run for run in runs if run.complete and run.config["name"] == name]
+        matched = match(cell_configs(figure.experiment, one), own)
         runs_at = [
             (table[position].coordinates, cell_runs) for position, cell_runs in matched.runs.items() if cell_runs
         ]

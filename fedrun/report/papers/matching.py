@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 from fedrun.config.identity import is_neutral_class
 from fedrun.report.runs import Run
@@ -32,16 +33,17 @@ class Matched:
     left_out: Mapping[str, Sequence[Run]]
 
 
-def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
+def match(configs: Mapping[int, Mapping[str, Any]], runs: Sequence[Run]) -> Matched:
     """Assign each run to the cells whose configuration it has, in the keys in which the table's configurations differ.
 
     The classes are always compared. In other keys a run may differ from the experiment's job (fewer rounds, say): the
     difference is reported, and the run is used. A key that another version of fedrun did not have is not compared, as
     its value is not known; this is reported, unless the other value means what fedrun did without the key.
     """
-    keys = frozenset(varying(list(configs.values())))
+    jobs = {position: leaves(config) for position, config in configs.items()}
+    keys = frozenset(varying(list(jobs.values())))
     cells: dict[str, list[int]] = {}
-    for position, content in configs.items():
+    for position, content in jobs.items():
         cells.setdefault(comparable_text(compared_values(content, keys)), []).append(position)
     assigned: list[tuple[list[int], Run, list[str], set[str]]] = []
     unmatched: list[Run] = []
@@ -49,13 +51,11 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
     for run in runs:
         content = leaves(run.config)
         exact = cells.get(comparable_text(compared_values(content, keys)))
-        candidates = (
-            [exact] if exact else [own for own in cells.values() if may_belong_to(content, configs[own[0]], keys)]
-        )
+        candidates = [exact] if exact else [own for own in cells.values() if may_belong_to(content, jobs[own[0]], keys)]
         if len(candidates) != 1:
             (ambiguous if candidates else unmatched).append(run)
             continue
-        job = configs[candidates[0][0]]
+        job = jobs[candidates[0][0]]
         unknown = unrecorded(content, job)
         different = [
             f"{key}={written(content, key)} where the experiment has {written(job, key)}"
@@ -64,7 +64,7 @@ def match(configs: Mapping[int, Leaves], runs: Sequence[Run]) -> Matched:
         ]
         known = {**job, **content}
         assigned.append((candidates[0], run, different, {key for key in unknown if not _is_neutral(key, known[key])}))
-    by_seed: dict[int, dict[int, Run]] = {position: {} for position in configs}
+    by_seed: dict[int, dict[int, Run]] = {position: {} for position in jobs}
     deviations: Counter[str] = Counter()
     not_compared: set[str] = set()
     repeated: list[Run] = []

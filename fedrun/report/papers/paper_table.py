@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from fedrun.config.as_config import Plain
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES, Scale
 from fedrun.report.papers.cell_jobs import cell_configs
@@ -17,7 +18,6 @@ from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.table_reading import TableReading, ValueAt, command_arguments, load, tables
 from fedrun.report.quantities import metrics
 from fedrun.report.runs import Run
-from fedrun.report.settings import Leaves, leaves
 from fedrun.report.table import Table
 from fedrun.runs.display import wording
 from fedrun.system.errors import InputError
@@ -95,14 +95,9 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
     """
     reading = load(name)
     table = reading.cells()
-    configs = {position: leaves(config) for position, config in cell_configs(name, scale).items()}
+    configs = cell_configs(name, scale)
     if not configs and (cell := next((cell for cell in table if reading.reason(cell) is None), None)):
-        job = " ".join(one for one in settings_of_jobs(name, scale)[0] if not one.startswith(("experiment=", "scale=")))
-        brackets = "; several values of a key are written without brackets, such as 0.1,1.0" if "=[" in job else ""
-        raise NoRunsError(
-            f"table {name}: no job of its sweep makes a cell; the first cell needs "
-            f"{' '.join(reading.conditions(cell, scale))}, the first job has {job}{brackets}"
-        )
+        raise no_job_error(reading, cell, scale)
     run_name = experiment_sweep(name).run_name(scale)
     sweep_runs = [run for run in runs if run.config["name"] == run_name]
     matched = match(configs, [run for run in sweep_runs if run.complete])
@@ -145,19 +140,21 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
         *omissions(scale, table, reading, measured, matched, unfinished),
         *(note for note in reading.notes.values() if note),
     )
-    shown = [position for position in range(len(table)) if scale == "full" or position in configs]
-    run = [position for position in shown if is_run(measured.get(position))]
-    blocks = list(dict.fromkeys(coordinates(table[position], reading.blocks) for position in run))
-    printed = []
-    for block in blocks:
-        cells = {one: table[one] for one in shown if coordinates(table[one], reading.blocks) == block}
-        named = dict(zip(reading.blocks, block, strict=True))
-        named |= shared(list(cells.values()), [table[one] for one in shown])
-        title = ", ".join([reading.title, *(f"{key} {value}" for key, value in named.items())])
-        printed.append(layout(title, cells, reading.columns, reading.blocks, measured, whole=scale == "full"))
+    printed = printed_blocks(reading, table, measured, whole=scale == "full")
     printed[0] = replace(printed[0], above=above)
     printed[-1] = replace(printed[-1], notes=notes)
     return PaperTable(reading, scale, table, measured, shorter, tuple(printed))
+
+
+def no_job_error(reading: TableReading, cell: Cell, scale: Scale) -> NoRunsError:
+    """The error that no job of a table's sweep makes a cell; it compares the first job with a cell."""
+    name = reading.experiment
+    job = " ".join(one for one in settings_of_jobs(name, scale)[0] if not one.startswith(("experiment=", "scale=")))
+    brackets = "; several values of a key are written without brackets, such as 0.1,1.0" if "=[" in job else ""
+    return NoRunsError(
+        f"table {name}: no job of its sweep makes a cell; the first cell needs "
+        f"{' '.join(reading.conditions(cell, scale))}, the first job has {job}{brackets}"
+    )
 
 
 def check_metrics(reading: TableReading, table: Sequence[Cell], matched: Matched) -> None:
@@ -207,8 +204,7 @@ def of_no_table(name: str, scale: Scale, runs: Sequence[Run]) -> Sequence[Run]:
     for other in (other for other in tables() if other != name and experiment_sweep(other).runs == shared):
         if not runs:
             break
-        configs = {position: leaves(config) for position, config in cell_configs(other, scale).items()}
-        runs = match(configs, runs).left_out[OF_NO_CELL]
+        runs = match(cell_configs(other, scale), runs).left_out[OF_NO_CELL]
     return runs
 
 
@@ -239,6 +235,22 @@ def shared(cells: Sequence[Cell], table: Sequence[Cell]) -> dict[str, str]:
         if all(cell.coordinates.get(key) == value for cell in cells)
         and any(cell.coordinates.get(key, value) != value for cell in table)
     }
+
+
+def printed_blocks(
+    reading: TableReading, table: Sequence[Cell], measured: Mapping[int, Measurement], whole: bool
+) -> list[Table]:
+    """A printed table for each of the table's blocks that has a run; ``whole``: with cells that no job makes, too."""
+    shown = [position for position in range(len(table)) if whole or position in measured]
+    run = [position for position in shown if is_run(measured.get(position))]
+    printed = []
+    for block in dict.fromkeys(coordinates(table[position], reading.blocks) for position in run):
+        cells = {one: table[one] for one in shown if coordinates(table[one], reading.blocks) == block}
+        named = dict(zip(reading.blocks, block, strict=True))
+        named |= shared(list(cells.values()), [table[one] for one in shown])
+        title = ", ".join([reading.title, *(f"{key} {value}" for key, value in named.items())])
+        printed.append(layout(title, cells, reading.columns, reading.blocks, measured, whole))
+    return printed
 
 
 def layout(
@@ -317,7 +329,7 @@ def provenance(name: str, scale: Scale, matched: Matched) -> list[str]:
     return lines
 
 
-def shorter_rounds(name: str, configs: Mapping[int, Leaves], matched: Matched) -> str:
+def shorter_rounds(name: str, configs: Mapping[int, Plain], matched: Matched) -> str:
     """How many of the published rounds a smaller scale makes, such as ``10 of 50``; empty if it makes all of them."""
     positions = [position for position, runs in matched.runs.items() if runs]
     published = cell_configs(name, "full", positions)
