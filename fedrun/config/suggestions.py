@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -21,12 +21,22 @@ def no_such_option(group: str, option: Any, known: Iterable[str]) -> str:
         option: what the user wrote.
         known: the group's options.
     """
-    names = sorted(known)
-    listing, suggestion = ", ".join(names), did_you_mean(str(option), names)
-    allowed = f"; allowed: {listing or 'nothing'}{suggestion}"
-    if suggestion and len(listing) > READABLE:
-        allowed = f"{suggestion} fedrun --explain {group.partition('@')[0]} shows all"
+    allowed = allowed_names(str(option), sorted(known), f"fedrun --explain {group.partition('@')[0]}")
     return f"{group}={in_message(option)}: no such option{allowed}"
+
+
+def allowed_names(name: str, known: Sequence[str], command: str) -> str:
+    """The end of a message that rejects ``name``: the known names; or the likely one alone, if they are many.
+
+    Args:
+        name: what the user wrote.
+        known: the existing names, in the order in which they are listed.
+        command: shows all of them.
+    """
+    listing, suggestion = ", ".join(known), did_you_mean(name, known)
+    if suggestion and len(listing) > READABLE:
+        return f"{suggestion} {command} shows all"
+    return f"; allowed: {listing or 'nothing'}{suggestion}"
 
 
 def likely_flag(message: str, usage: str) -> str:

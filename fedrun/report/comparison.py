@@ -28,7 +28,7 @@ def selected(settings: Sequence[Setting], requested: Sequence[str]) -> list[str]
     reported = any(run.recorded(REPORTED) for setting in settings for run in setting.runs)
     allowed = [*recorded, *([REPORTED] if reported else [])]
     if missing := [key for key in requested if key not in allowed]:
-        raise InputError(f"{missing[0]}: no run has this metric; allowed: {', '.join(allowed)}")
+        raise InputError(quantities.no_such_metric(missing[0], allowed))
     return list(requested) or [key for key in recorded if not quantities.is_internal(key)]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fedrun.config.suggestions import allowed_names
 from fedrun.data.evaluation_split import pooled_names
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import ESTIMATED_ACCURACY, lower_is_better
@@ -194,6 +195,11 @@ def metrics(runs: Iterable[Run]) -> list[str]:
     ]
     known = wording.in_order(named)
     return [*known, *sorted(set(named) - set(known))]
+
+
+def no_such_metric(key: str, recorded: Sequence[str]) -> str:
+    """The message that no run has a metric, given those that the runs have recorded."""
+    return f"{key}: no run has this metric{allowed_names(key, recorded, 'fedrun-report RUNS --format csv')}"
 
 
 def costs(runs: Iterable[Run]) -> list[Quantity]:

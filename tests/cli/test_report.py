@@ -247,6 +247,10 @@ REFUSED = [
     (("{runs}", ""), "RUNS: '' is empty; allowed: folders, or patterns of them"),
     (("{empty}",), "{empty}: holds no run (no metrics.jsonl and no summary.json)"),
     (("{runs}", "--metric", "own/f1"), "own/f1: no run has this metric; allowed: test/accuracy, test/loss"),
+    (
+        ("{runs}", "--metric", "test/acuracy"),
+        "test/acuracy: no run has this metric; allowed: test/accuracy, test/loss; did you mean test/accuracy?",
+    ),
     (("{runs}", "--baseline", "krum"), "baseline krum: no such setting; allowed: local.lr=0.1, local.lr=0.2"),
     (("{runs}", "--curve", "x"), "x: no run has this metric; allowed: test/accuracy, test/loss"),
     (("{runs}", "--curve", "test/loss", "--to", "/dev/null/c.png"), "/dev/null/c.png: cannot be written"),

@@ -206,3 +206,13 @@ def test_the_accuracy_that_each_setting_reports(own_models):
 def test_what_no_run_has_is_refused(two):
     with pytest.raises(InputError, match=r"^own/f1: no run has this metric; allowed: test/accuracy, test/loss$"):
         comparison.selected(two, ["own/f1"])
+
+
+def test_of_many_metrics_the_likely_one_is_suggested(folders):
+    folders.write(0, rows(0.1, **{f"server/own_metric_of_group_{number}": 0.5 for number in range(10)}))
+    (setting,), _ = settings(find([str(folders.top)]).runs)
+    with pytest.raises(InputError) as refused:
+        comparison.selected([setting], ["test/acuracy"])
+    assert str(refused.value) == (
+        "test/acuracy: no run has this metric; did you mean test/accuracy? fedrun-report RUNS --format csv shows all"
+    )

@@ -29,7 +29,7 @@ from fedrun.report.papers.table_reading import (
     tables,
 )
 from fedrun.report.papers.table_reading import load as load_table
-from fedrun.report.quantities import metrics
+from fedrun.report.quantities import metrics, no_such_metric
 from fedrun.report.runs import Run
 from fedrun.report.settings import Setting, leaves, settings, varying, written
 from fedrun.runs.display import wording
@@ -151,9 +151,7 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
         raise InputError(f"figure {name}: no finished runs; start them with: fedrun {arguments}")
     used = {id(run): run for lines in panels.values() for line in lines.values() for run in line.runs}.values()
     if not any(run.draws(metric) for run in used for metric in figure.metrics):
-        raise InputError(
-            f"figure {name}: {figure.metrics[0]}: no run has this metric; allowed: {', '.join(metrics(used))}"
-        )
+        raise InputError(f"figure {name}: {no_such_metric(figure.metrics[0], metrics(used))}")
     drawn: dict[tuple[tuple[str, ...], str], Mapping[str, Line]] = {
         ((metric,), ", ".join(filter(None, (wording.name(metric), title)))): {
             name: Line([run.rows for run in line.runs], line.published.get(metric, ())) for name, line in lines.items()

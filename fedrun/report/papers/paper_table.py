@@ -16,7 +16,7 @@ from fedrun.report.papers.matching import OF_NO_CELL, Matched, match
 from fedrun.report.papers.measurement import NOT_RUN, Measurement, measure
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.table_reading import TableReading, ValueAt, command_arguments, load, tables
-from fedrun.report.quantities import metrics
+from fedrun.report.quantities import metrics, no_such_metric
 from fedrun.report.runs import Run
 from fedrun.report.table import Table
 from fedrun.runs.display import wording
@@ -168,8 +168,8 @@ def check_metrics(reading: TableReading, table: Sequence[Cell], matched: Matched
     if not run or len(missing) < len({table[position].metric for position in run}):
         return
     metric, (key, *_) = next(iter(missing.items()))
-    allowed = ", ".join(metrics({id(one): one for runs in run.values() for one in runs}.values()))
-    raise reading.error(f"metrics.{metric}", f"{key}: no run has this metric; allowed: {allowed}")
+    recorded = metrics({id(one): one for runs in run.values() for one in runs}.values())
+    raise reading.error(f"metrics.{metric}", no_such_metric(key, recorded))
 
 
 def unread(reading: TableReading, table: Sequence[Cell], matched: Matched) -> dict[str, tuple[str, ...]]:
