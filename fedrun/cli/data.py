@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from fedrun.cli.entrypoint import OneLineParser, run_command
 from fedrun.cli.report import PICTURES
 from fedrun.system.errors import InputError
 from fedrun.system.signals import describe_stop
+from fedrun.system.user_path import user_path
 
 if TYPE_CHECKING:
     from fedrun.data.download.catalogue import DatasetFiles
@@ -46,11 +48,17 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("what", nargs="?", default="", help="a dataset to fetch, or list, or show")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="for show: as for fedrun")
-    parser.add_argument("--data-dir", type=user_path, help="folder of the datasets (default: data)")
+    parser.add_argument("--data-dir", type=path_of("--data-dir"), help="folder of the datasets (default: data)")
     parser.add_argument("--url", help="base address to fetch from instead of the publisher's")
-    parser.add_argument("--from", type=user_path, dest="source", help="folder or archive to take the files from")
-    parser.add_argument("--config-dir", type=user_path, help="for show: folder of further options, as for fedrun")
-    parser.add_argument("--to", type=user_path, help="for show: folder for the pictures (default: OUTPUT_DIR/pictures)")
+    parser.add_argument(
+        "--from", type=path_of("--from"), dest="source", help="folder or archive to take the files from"
+    )
+    parser.add_argument(
+        "--config-dir", type=path_of("--config-dir"), help="for show: folder of further options, as for fedrun"
+    )
+    parser.add_argument(
+        "--to", type=path_of("--to"), help="for show: folder for the pictures (default: OUTPUT_DIR/pictures)"
+    )
     options = parser.parse_intermixed_args(arguments)
     logging.basicConfig(handlers=[logging.StreamHandler(sys.stdout)], format="%(message)s", force=True)
     logging.getLogger("fedrun").setLevel(logging.INFO)
@@ -88,9 +96,9 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def user_path(text: str) -> Path:
-    """A path as it was typed; the shell does not expand a ``~`` behind an equals sign."""
-    return Path(text).expanduser()
+def path_of(option: str) -> Callable[[str], Path]:
+    """The type of an option that takes a path; the shell does not expand a ``~`` behind an equals sign."""
+    return partial(user_path, key=option)
 
 
 def fetch(name: str, data_dir: Path, url: str | None, source: Path | None) -> None:

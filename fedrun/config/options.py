@@ -17,6 +17,7 @@ from yaml.reader import ReaderError
 
 from fedrun.config.defaults_entry import added, below
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.user_path import user_path
 from fedrun.system.yaml_file import read_yaml
 
 CHOSEN_BY_PATH = ("experiment",)
@@ -136,7 +137,7 @@ def further_folder(config_dir: str | Path) -> Path:
     Raises:
         InputError: there is no such folder.
     """
-    folder = Path(config_dir).expanduser().absolute()
+    folder = user_path(str(config_dir), "--config-dir").absolute()
     if not folder.is_dir():
         raise InputError(
             f"--config-dir {config_dir}: no such folder; allowed: one with options in it, laid out like conf/"

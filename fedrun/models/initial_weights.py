@@ -10,6 +10,7 @@ from fedrun.config.config_class import config_class
 from fedrun.models.saved_tensors import MODEL_FILE, PARALLEL, models_in, saved_tensors
 from fedrun.system.checksums import damaged_files
 from fedrun.system.errors import InputError
+from fedrun.system.user_path import user_path
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +67,7 @@ class WeightsOfRun(InitialWeights):
 
     def file(self, seed: int) -> Path:
         """The file with the weights: of the run in the folder, or of the one below it with this seed."""
-        folder = Path(self.path).expanduser()
+        folder = user_path(self.path, "initial.path")
         for path in (folder / MODEL_FILE, folder / f"seed={seed}" / MODEL_FILE):
             if path.is_file():
                 return path

@@ -25,12 +25,12 @@ import numpy as np
 import torch
 
 from fedrun.data.datasets.regular_file import stat_regular
-from fedrun.data.datasets.user_path import user_path
 from fedrun.data.download.catalogue import CACHE
 from fedrun.system.checksums import CHECKSUMS, damaged_files, write_checksums
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
 from fedrun.system.folder_lock import waiting_lock
+from fedrun.system.user_path import user_path
 
 FORMAT = 3
 """Part of a cache's key, see :func:`cache_key`; it is increased when the format of the files changes."""

@@ -18,7 +18,6 @@ from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Symb
 from fedrun.data.datasets.image_decoding import decode_image
 from fedrun.data.datasets.text_symbols import NO_WORD, split_texts, tokenizer_hash, vocabulary_of
 from fedrun.data.datasets.user_order import by_user, numbered
-from fedrun.data.datasets.user_path import user_path
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.data.tasks.symbols import IGNORED, LanguageModelling, TokenClassification
@@ -26,6 +25,7 @@ from fedrun.system.errors import InputError, one_line
 from fedrun.system.extras import require_package
 from fedrun.system.fingerprint import fingerprint
 from fedrun.system.hub import hub_or_cache
+from fedrun.system.user_path import user_path
 
 if TYPE_CHECKING:
     import datasets

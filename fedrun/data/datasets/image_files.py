@@ -13,8 +13,8 @@ from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.image_cache import ClassFiles, cached_images
-from fedrun.data.datasets.user_path import user_path
 from fedrun.system.fingerprint import fingerprint
+from fedrun.system.user_path import user_path
 
 
 @config_class

@@ -35,10 +35,10 @@ from fedrun.data.datasets.cache import (
     write_cache,
 )
 from fedrun.data.datasets.json_nesting import BoundedNesting, NestingError
-from fedrun.data.datasets.user_path import user_path
 from fedrun.data.download.catalogue import UNSPLIT
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
+from fedrun.system.user_path import user_path
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from fedrun.data.datasets.base import Dataset, Scaled, Spec
 from fedrun.data.datasets.idx import find_idx, read_idx
 from fedrun.data.datasets.in_memory import in_memory, require_labels
 from fedrun.data.datasets.torchvision_files import TorchvisionFiles
-from fedrun.data.datasets.user_path import user_path
 from fedrun.system.errors import InputError
+from fedrun.system.user_path import user_path
 
 SIDE = 28
 

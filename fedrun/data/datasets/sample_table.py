@@ -19,10 +19,10 @@ from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, 
 from fedrun.data.datasets.regular_file import ends_in_quoted_text, stat_regular
 from fedrun.data.datasets.table_columns import ColumnKeys, Columns, textual
 from fedrun.data.datasets.user_order import by_user, numbered
-from fedrun.data.datasets.user_path import user_path
 from fedrun.data.tasks.base import Task
 from fedrun.system.errors import InputError, one_line
 from fedrun.system.fingerprint import fingerprint
+from fedrun.system.user_path import user_path
 
 if TYPE_CHECKING:
     import pyarrow

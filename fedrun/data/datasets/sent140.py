@@ -20,10 +20,10 @@ from fedrun.data.datasets.base import Encoding, Scaled, Spec
 from fedrun.data.datasets.cache import StoredType, cache_key
 from fedrun.data.datasets.leaf import Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
 from fedrun.data.datasets.regular_file import ends_in_quoted_text
-from fedrun.data.datasets.user_path import user_path
 from fedrun.data.datasets.user_tables import ROWS, grouped
 from fedrun.data.datasets.word_vectors import WordVectors, word_vectors
 from fedrun.system.errors import InputError
+from fedrun.system.user_path import user_path
 
 COLUMNS = ("label", "id", "date", "query", "user", "text")
 USER, TEXT = 3, 4

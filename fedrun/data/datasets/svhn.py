@@ -12,7 +12,7 @@ from fedrun.data.datasets.base import Dataset, Spec
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.in_memory import in_memory
 from fedrun.data.datasets.torchvision_files import TorchvisionFiles
-from fedrun.data.datasets.user_path import user_path
+from fedrun.system.user_path import user_path
 
 
 @config_class

@@ -11,8 +11,8 @@ from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.image_cache import ClassFiles, cached_images, class_folders, images_in
 from fedrun.data.datasets.regular_file import read_lines
-from fedrun.data.datasets.user_path import user_path
 from fedrun.system.errors import InputError
+from fedrun.system.user_path import user_path
 
 CLASSES = 200
 ADDRESS = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"

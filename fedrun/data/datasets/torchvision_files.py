@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import DatasetConfig
-from fedrun.data.datasets.user_path import user_path
 from fedrun.system.errors import InputError, one_line
+from fedrun.system.user_path import user_path
 
 if TYPE_CHECKING:
     from fedrun.data.download.http_file import Progress

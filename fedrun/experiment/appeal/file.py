@@ -14,6 +14,7 @@ from fedrun.data.federation import ClientIndices
 from fedrun.experiment.appeal.base import Solo, Thresholds, WithThresholds
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
+from fedrun.system.user_path import user_path
 
 
 @config_class
@@ -29,14 +30,18 @@ class FromFile(WithThresholds):
 
     path: str
 
+    @property
+    def file(self) -> Path:
+        return user_path(self.path, "appeal.path")
+
     def fingerprint(self) -> str:
         try:
-            return hashlib.sha256(Path(self.path).expanduser().read_bytes()).hexdigest()[:16]
+            return hashlib.sha256(self.file.read_bytes()).hexdigest()[:16]
         except OSError as error:
             raise InputError(f"appeal.path={self.path}: cannot be read ({error})") from None
 
     def thresholds(self, clients: ClientIndices, local: LocalTraining, solo: Solo) -> Thresholds:
-        known = read(Path(self.path).expanduser())
+        known = read(self.file)
         names = [clients.name(client) for client in range(len(clients))]
         if missing := [name for name in names if name not in known]:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Paths that no file can have are rejected in one line, whichever dataset they are given to."""
+"""Paths that no file can have are rejected in one line, whichever key they are given to."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from fedrun.cli import data
+from fedrun.cli.entrypoint import exit_status
 from fedrun.config.build import option
-from fedrun.data.datasets.user_path import user_path
 from fedrun.system.errors import InputError
+from fedrun.system.user_path import user_path
 
 TABLE = {"label": "y"}
 IMAGES = {"classes": 2, "size": 4}
@@ -38,6 +40,23 @@ def test_a_path_that_no_file_can_have(name: str, key: str, changes: dict[str, An
     config = option("dataset", name, **changes, **{key: text})
     with pytest.raises(InputError, match=rf"^dataset\.{key}=.*: {reason}; allowed: a path that a file may have$"):
         config.load()
+
+
+@pytest.mark.parametrize("text", ["~nouser/run", "a\0b"])
+def test_a_path_that_no_run_and_no_thresholds_can_have(text: str) -> None:
+    initial = option("initial", "run", path=text)
+    appeal = option("appeal", "file", path=text)
+    for key, fingerprint in {"initial": lambda: initial.fingerprint(0), "appeal": appeal.fingerprint}.items():
+        with pytest.raises(InputError, match=rf"^{key}\.path=.*; allowed: a path that a file may have$"):
+            fingerprint()
+
+
+def test_an_option_of_a_command_that_no_file_can_have(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(data.run, "fedrun-data", ["list", "--data-dir=~nouser/data"]) == 2
+    assert capsys.readouterr().err == (
+        "fedrun-data: --data-dir=~nouser/data: Could not determine home directory; allowed: a path that a file may "
+        "have\n"
+    )
 
 
 def test_other_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ from fedrun.system.errors import InputError
 
 
 def user_path(text: str, key: str, inside: Path | None = None) -> Path:
-    """The path that a key of the configuration has; nothing need be there.
+    """The path that a user has given; nothing need be there.
 
     Args:
-        text: the value of the key.
-        key: its name, for messages.
+        text: as given.
+        key: the key of the configuration, or the option of a command, for messages.
         inside: the folder that it is relative to; None: the current one, and ``~`` is expanded.
 
     Raises:
