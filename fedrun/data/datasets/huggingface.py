@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -323,13 +324,14 @@ def _loaded(config: HuggingFace, folder: Path) -> Any:
                     f"dataset.name={config.name}: the split in {state.parent} has no rows; allowed: at least one"
                 )
         return datasets.load_from_disk(str(folder))
-    if not folder.is_dir():
-        with hub_or_cache():
-            return datasets.load_dataset(config.name, config.subset)
-    texts = {}
-    if config.client is not None and datasets.load_dataset_builder(str(folder), config.subset).name == "csv":
-        texts = {"converters": {config.client: str}}  # 007 is another client than 7
-    return datasets.load_dataset(str(folder), config.subset, **texts)
+    source = str(folder) if folder.is_dir() else config.name
+    with nullcontext() if folder.is_dir() else hub_or_cache():
+        texts = {}
+        if config.client is not None:
+            builder = datasets.load_dataset_builder(source, config.subset)
+            if "csv" in (builder.name, builder.info.builder_name):  # the latter of a copy in the library's cache
+                texts = {"converters": {config.client: str}}  # 007 is another client than 7
+        return datasets.load_dataset(source, config.subset, **texts)
 
 
 def _drawn(config: HuggingFace, rows: datasets.Dataset) -> tuple[datasets.Dataset, datasets.Dataset]:
