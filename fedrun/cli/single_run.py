@@ -102,8 +102,7 @@ def failed(ranks: Ranks, error: Exception) -> int:
     """
     if (stop := stop_behind(error)) is not None:
         raise stop from None
-    known = error if isinstance(error, (InputError, RunError)) else expected_error(error)
-    if known is None:
+    if (known := expected_error(error)) is None:
         raise Defect from error
     return _ended(ranks, known)
 

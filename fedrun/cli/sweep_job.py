@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fedrun.cli.screen_log import log_to_screen
 from fedrun.config.overrides import without_implied
-from fedrun.system.errors import InputError, RunError, expected_error, one_line
+from fedrun.system.errors import InputError, expected_error, one_line
 from fedrun.system.signals import stop_behind
 
 if TYPE_CHECKING:
@@ -60,8 +60,6 @@ def sweep_job(config: DictConfig) -> float:
         say(f"{begin}{recorded_split(final)} {wording.name(score)} {value} after {rounds}", sys.stdout)
         Outcome(overrides, summary, None, earlier, composed.setting).save(hydra.runtime.output_dir)
         return math.nan if last is None else float(last)
-    except (InputError, RunError) as error:
-        failure = str(error)
     except Exception as error:  # a defect in one job is shown in full, and must not end the others
         if (stop := stop_behind(error)) is not None:
             raise stop from None

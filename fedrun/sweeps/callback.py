@@ -53,8 +53,7 @@ def ending_process() -> Iterator[None]:
     except Exception as error:  # of every kind: an unexpected one is printed with its traceback
         if (stop := stop_behind(error)) is not None:
             raise stop from None
-        known = error if isinstance(error, (InputError, RunError)) else expected_error(error)
-        if known is None:
+        if (known := expected_error(error)) is None:
             show_defect(error)
         elif os.environ.get("RANK", "0") == "0":
             print(f"fedrun: {known}", file=sys.stderr, flush=True)

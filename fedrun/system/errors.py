@@ -86,7 +86,7 @@ def defects() -> Iterator[None]:
     """
     try:
         yield
-    except (InputError, RunError, Defect):
+    except Defect:
         raise
     except Exception as error:  # of every kind; it is raised again
         if stop_behind(error) is not None or expected_error(error) is not None:
@@ -95,7 +95,11 @@ def defects() -> Iterator[None]:
 
 
 def expected_error(error: Exception) -> InputError | RunError | None:
-    """The message for an expected error: an inaccessible file, a full disk or too little memory. None for others."""
+    """An expected error with its message of one line: a wrong input, a run that cannot continue, an inaccessible file,
+    a full disk or too little memory. None for others.
+    """
+    if isinstance(error, (InputError, RunError)):
+        return error
     if isinstance(error, OSError):
         name = os.fspath(error.filename) if isinstance(error.filename, (str, os.PathLike)) else "a file"
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP):
