@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedrun.config.options import HYDRA_GROUPS, conf_dir, files_in, groups
+from fedrun.config.options import HYDRA_GROUPS, files_in, groups, option_folders
 
 TEXT = """\
 fedrun runs federated-learning experiments.
@@ -38,6 +38,6 @@ def help_text(config_dir: Path | None) -> str:
     Args:
         config_dir: folder of further options.
     """
-    folders = [conf_dir()] if config_dir is None else [conf_dir(), config_dir]
+    folders = option_folders(config_dir)
     options = {group: sorted(files_in(group, folders)) for group in (*groups(folders), *HYDRA_GROUPS)}
     return TEXT.format(groups="\n".join(f"{group}: {', '.join(names)}" for group, names in options.items() if names))

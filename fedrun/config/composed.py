@@ -12,7 +12,7 @@ from fedrun.config.as_config import Plain
 from fedrun.config.defaults_entry import added
 from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
-from fedrun.config.options import conf_dir, content, files_in, further_folder
+from fedrun.config.options import content, files_in, further_folder, option_folders
 from fedrun.config.overrides import keys_of, with_implied, without_implied
 from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
@@ -215,6 +215,6 @@ def compose_plainly(overrides: Sequence[str], folder: Path | None = None, single
     from fedrun.config.sweeper import SweeperSettings  # it loads pydantic, which rejected overrides do not need
 
     composed = Composed(plain.config, plain.choices, without_implied(arguments))
-    folders = [conf_dir()] if folder is None else [conf_dir(), folder]
+    folders = option_folders(folder)
     check_forms(plain.choices, folders)
     return composed.checked(SweeperSettings.of(plain.sweeper), folders)

@@ -16,7 +16,7 @@ from fedrun.config.allowed_values import in_message
 from fedrun.config.dotted_keys import dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
-from fedrun.config.options import conf_dir, config_dir_option, groups, options, parts, readable
+from fedrun.config.options import conf_dir, config_dir_option, groups, option_folders, options, parts, readable
 from fedrun.config.overrides import home_folder
 from fedrun.config.own_options import wrong_file
 from fedrun.config.suggestions import READABLE, did_you_mean, no_such_option
@@ -172,7 +172,7 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
     several = [re.sub(r"^([^=]+=[\w.-]+),.*", r"\1", choice) for choice in choices_of_options]
     config = _composed(several, folder)
     node = value_at(config, ".".join(parents)) if parents else config
-    if choices := choices_with(key, [place for place in (folder, conf_dir()) if place]):
+    if choices := choices_with(key, option_folders(folder)):
         having = "" if isinstance(node, dict) else _having_part("/".join(parents), folder)
         known = _keys_of(node)
         of_chosen = f", which has {known}" if isinstance(node, dict) and parents else ""

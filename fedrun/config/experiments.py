@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.grids import SCALES, Job, Scale, jobs, named
-from fedrun.config.options import conf_dir, config_dir_option, options
+from fedrun.config.options import config_dir_option, option_folders, options
 from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
@@ -66,9 +66,9 @@ def experiment_sweep(name: str) -> ExperimentSweep:
 def _sweep(name: str, folder: Path | None) -> ExperimentSweep:
     if name not in (known := options("experiment", folder)):
         raise InputError(no_such_option("experiment", name, known))
-    chosen, further = [f"experiment={name}"], [] if folder is None else [folder]
+    chosen = [f"experiment={name}"]
     try:
-        plain = plain_composition(chosen, further)
+        plain = plain_composition(chosen, [] if folder is None else [folder])
     except NotPlainError:
         from fedrun.config.composition_errors import composing
         from fedrun.config.hydra_config import hydra_config
@@ -77,5 +77,5 @@ def _sweep(name: str, folder: Path | None) -> ExperimentSweep:
         with composing(chosen, folder):
             config = hydra_config(chosen, folder)
         return ExperimentSweep(name, config["name"], sweeper_settings(config.hydra))
-    check_forms(plain.choices, [conf_dir(), *further])
+    check_forms(plain.choices, option_folders(folder))
     return ExperimentSweep(name, plain.config["name"], SweeperSettings.of(plain.sweeper))

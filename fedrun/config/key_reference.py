@@ -24,6 +24,7 @@ from fedrun.config.options import (
     first_sentence,
     groups,
     listed_file,
+    option_folders,
     package_of,
 )
 from fedrun.config.suggestions import did_you_mean
@@ -65,7 +66,7 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
     Raises:
         InputError: there is no such key or group.
     """
-    folders = [folder for folder in (config_dir, conf_dir()) if folder]
+    folders = option_folders(config_dir)
     if (group := key.replace(".", "/")) in (*groups(folders), *HYDRA_GROUPS):
         return _options(group, group, folders)
     if (package := key_entries(folders)[1].get(key)) is not None:  # a place for an option of another group

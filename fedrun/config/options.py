@@ -157,7 +157,12 @@ def options(group: str, config_dir: Path | None = None) -> list[str]:
 
 def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
     """The file of each of a group's options: its own, or the one that lists it."""
-    return files_in(group, [folder for folder in (config_dir or config_dir_option(), conf_dir()) if folder])
+    return files_in(group, option_folders(config_dir or config_dir_option()))
+
+
+def option_folders(further: Path | None) -> list[Path]:
+    """The folders of options: a folder of further options, if there is one, and fedrun's own."""
+    return [conf_dir()] if further is None else [further, conf_dir()]
 
 
 def files_in(group: str, folders: Iterable[Path]) -> dict[str, Path]:

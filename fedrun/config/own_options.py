@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.defaults_entry import SELF, entry_of
-from fedrun.config.options import conf_dir, files_in, groups, readable
+from fedrun.config.options import conf_dir, files_in, groups, option_folders, readable
 from fedrun.system.errors import InputError
 
 
@@ -110,7 +110,7 @@ def _single(line: object) -> bool:
 
 def _defaults_problem(group: str, written: Mapping[str, object] | None, folder: Path) -> str | None:
     """Which line of an option's defaults list names no group and no option that there is; None if all do."""
-    folders = [folder, conf_dir()]
+    folders = option_folders(folder)
     defaults = (written or {}).get("defaults", [])
     assert isinstance(defaults, list)
     for line in defaults:

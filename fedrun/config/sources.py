@@ -14,7 +14,7 @@ from fedrun.config.defaults_entry import SELF, entry_of
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.grids import Job, jobs
 from fedrun.config.hydra_config import hydra_config, hydra_options
-from fedrun.config.options import conf_dir, content, files_in, groups, listed_file
+from fedrun.config.options import conf_dir, content, files_in, groups, listed_file, option_folders
 from fedrun.config.overrides import parsed, with_implied
 from fedrun.config.suggestions import did_you_mean
 from fedrun.config.sweeper import sweeper_settings
@@ -82,7 +82,7 @@ def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> s
         InputError: the configuration cannot be composed, or has no such key.
     """
     arguments = with_implied(overrides)
-    folders = [folder for folder in (config_dir, conf_dir()) if folder]
+    folders = option_folders(config_dir)
     common = [argument for argument in arguments if not parsed(argument).is_sweep_override()]
     composed = compose(common, config_dir)
     all_jobs, tuned = _runs(arguments, common, config_dir)

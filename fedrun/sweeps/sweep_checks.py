@@ -102,7 +102,7 @@ def _check_jobs(config: DictConfig) -> None:
 
     from fedrun.config.composed import Composed, compose_plainly
     from fedrun.config.composition_errors import composing
-    from fedrun.config.options import conf_dir, config_dir_option
+    from fedrun.config.options import config_dir_option, option_folders
     from fedrun.experiment.experiment import build_experiment
     from fedrun.sweeps.search import check_keys, check_metric, check_stages, planned, unseeded
 
@@ -151,7 +151,7 @@ def _check_jobs(config: DictConfig) -> None:
         unused.append((composed.overrides, without_effect(experiment, composed.overrides)))
     reject_unused(unused, {key for stage in searched for key in stage})
     if searched:
-        check_keys(searched, configs.values(), [folder for folder in (further, conf_dir()) if folder])
+        check_keys(searched, configs.values(), option_folders(further))
         check_tried(known, searched, configs, built)
 
 
