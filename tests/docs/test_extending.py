@@ -15,7 +15,7 @@ from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
 from fedrun.report.settings import settings
 from fedrun.report.sweep_table import tabulate
-from fedrun.runs.display.curves import panels_of
+from fedrun.runs.display.panels import panels_of
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import Outputs
 

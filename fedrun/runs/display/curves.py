@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import math
 import operator
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from fedrun.data.evaluation_split import pooled_names
-from fedrun.data.targets import Target
-from fedrun.data.tasks.metric_names import ESTIMATE, measures
+from fedrun.data.tasks.metric_names import ESTIMATE
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.experiment.observer import Row, round_of
-from fedrun.runs.display import wording
 from fedrun.runs.metrics_file import evaluated_rounds, series
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Seeds = Sequence[Sequence[Row]]
 """The rows of several runs that differ in nothing but their seed."""
@@ -143,158 +134,3 @@ def interpolated(seeds: Seeds, rounds: Sequence[float], against: Against) -> np.
     known = sorted(set.intersection(*({round_of(row) for row in rows} for rows in seeds)))
     places = positions(seeds, known, against)
     return np.asarray(np.interp(rounds, known, places, left=math.nan, right=math.nan))
-
-
-@dataclass(frozen=True)
-class Look:
-    """How one label is drawn. The marker distinguishes it without colours: in print, or for the colour-blind."""
-
-    colour: str
-    marker: str
-
-
-# Okabe and Ito's palette, which people with any common colour blindness can distinguish; without its yellow, which is
-# too pale for a line on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "X")  # one fewer than the colours: 42 labels before a pair of them is repeated
-INK, GRID = "#333333", "#DDDDDD"
-
-NAME_HEIGHT = 0.06
-"""The height of a target's name, as a share of its panel's."""
-
-
-def panels_of(rows: Iterable[Row]) -> list[tuple[str, tuple[str, ...]]]:
-    """Title of each panel and the metrics in it: the task's metrics, the losses, GM-Appeal."""
-    groups = [pooled_names(measure) for measure in measures(key for row in rows for key in row)]
-    groups += [(*pooled_names("loss"), "train/loss"), ("clients/gm_appeal",)]
-    return [(wording.name(keys[0].rpartition("/")[2]), keys) for keys in groups]
-
-
-def add_legend(figure: Figure) -> None:
-    """A legend below the panels with every label of any panel, in at most 4 columns; none without a label.
-
-    Long labels are wrapped, and the figure grows by the legend's lines. A ``$`` in a label does not begin a formula.
-    """
-    handles: dict[str, Artist] = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    if not handles:
-        return
-    width, height = figure.get_size_inches()
-    mark, letter, line = 0.55, 0.085, 0.2  # in inches, at this font size
-    longest = max(1, int(width / letter - mark / letter))
-    wrapped = [textwrap.fill(label, longest) for label in handles]
-    lines = [text.splitlines() for text in wrapped]
-    columns = max(
-        1, min(len(wrapped), 4, int(width / (mark + letter * max(len(one) for text in lines for one in text))))
-    )
-    rows = math.ceil(len(wrapped) / columns)
-    column_lines = [sum(map(len, lines[first : first + rows])) for first in range(0, len(lines), rows)]
-    figure.set_size_inches(width, height + line * (max(column_lines) - 1))
-    legend = figure.legend(
-        list(handles.values()), wrapped, loc="outside lower center", ncols=columns, frameon=False, fontsize=10
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-
-
-def remarked(title: str, curves: Iterable[Curve]) -> str:
-    """A panel's title, with a remark if some of its values are estimates."""
-    return f"{title}, partly estimated" if any(curve.estimated for curve in curves) else title
-
-
-def look_of(number: int) -> Look:
-    """How the label with this number is drawn."""
-    return Look(COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
-
-
-def draw(axes: Axes, curve: Curve, key: str, label: str, look: Look, alone: bool) -> None:
-    """One line and its band, with about ten markers; a long line that is ``alone`` has none."""
-    factor = 100.0 if wording.is_share(key) else 1.0
-    mean, std = factor * curve.mean, factor * curve.std
-    train = key.startswith("train/")
-    points = len(curve.rounds)
-    axes.plot(
-        curve.x,
-        mean,
-        color=look.colour,
-        linestyle="--" if train else "-",
-        linewidth=1.6,
-        marker="" if alone and points > 20 else look.marker,
-        markersize=3.5,
-        markevery=max(1, points // 10),
-        markerfacecolor="white" if train else look.colour,
-        label=label,
-    )
-    if np.nanmax(std) > 0:
-        axes.fill_between(curve.x, mean - std, mean + std, color=look.colour, alpha=0.18, linewidth=0)
-
-
-def finish(axes: Axes, title: str, label: str, logarithmic: bool) -> None:
-    """Title, ticks and grid; ``logarithmic`` allows such an axis, for values that span more than two decades."""
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    axes.set_title(title, fontsize=10, color=INK, loc="left", parse_math=False)
-    axes.set_xlabel(label, fontsize=9, color=INK)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=label == AXES["rounds"], nbins=6, steps=[1, 2, 5, 10]))
-    if label in (AXES["params"], AXES["bytes"], AXES["upload"], AXES["samples"]):
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.xaxis.set_tick_params(labelbottom=True)
-    axes.tick_params(labelsize=8, colors=INK, length=3)
-    axes.grid(color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(INK)
-    values = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])
-    values = values[np.isfinite(values)]
-    if logarithmic and values.min() > 0 and values.max() > 100 * values.min():
-        axes.set_yscale("log")
-
-
-def mark_targets(axes: Axes, targets: Sequence[Target]) -> None:
-    """A dotted line for each target, named at the left edge, where most curves are still far from it.
-
-    Targets whose names would lie on one another share a place.
-    """
-    logarithmic = axes.get_yscale() == "log"
-    places = {
-        wording.target(target): target.value * (100 if wording.is_share(target.metric) else 1)
-        for target in sorted(targets, key=lambda target: target.value)
-        if target.value > 0 or not logarithmic
-    }
-    for place in places.values():
-        axes.axhline(place, color=INK, linewidth=0.9, linestyle=":", zorder=1)
-    scaled = math.log10 if logarithmic else float
-    bottom, top = map(scaled, axes.get_ylim())
-    groups: list[list[str]] = []
-    for name, place in places.items():
-        if groups and scaled(place) - scaled(places[groups[-1][-1]]) < NAME_HEIGHT * (top - bottom):
-            groups[-1].append(name)
-        else:
-            groups.append([name])
-    for group in groups:
-        near_top = scaled(places[group[-1]]) > top - 0.1 * (top - bottom)  # below the lines, as the title is above them
-        axes.annotate(
-            ", ".join(group),
-            xy=(0.0, places[group[0 if near_top else -1]]),
-            xycoords=("axes fraction", "data"),
-            xytext=(3, -2 if near_top else 2),
-            textcoords="offset points",
-            ha="left",
-            va="top" if near_top else "bottom",
-            fontsize=8,
-            color=INK,
-            parse_math=False,
-        )
-
-
-def explain_dashes(axes: Axes, parts: Sequence[str]) -> None:
-    """A legend for the two kinds of line, if both are drawn: dashed for ``train``, solid for the other parts."""
-    from matplotlib.lines import Line2D
-
-    held_out = " or ".join(part for part in parts if part != "train")
-    if not held_out or "train" not in parts:
-        return
-    kinds = [Line2D([], [], color=INK, linestyle=style, linewidth=1.4) for style in ("-", "--")]
-    axes.legend(kinds, [held_out, "train"], frameon=False, fontsize=8)
