@@ -77,19 +77,18 @@ def numbers_file(experiment: str) -> Path:
     return file.parents[experiment.count("/")] / f"{experiment.partition('/')[0]}.csv"
 
 
-def cells(path: Path, table: str | None = None) -> list[Cell]:
-    """The cells of a paper, or of one of its tables, in the file's order.
+def cells(path: Path, table: str) -> list[Cell]:
+    """The cells of one of a paper's tables, in the file's order.
 
     Raises:
         InputError: there is no such table, or the file is damaged.
     """
-    cells = list(_cells_of(path, path.stat().st_mtime_ns))
-    if table is None:
-        return cells
-    tables = list(dict.fromkeys(cell.table for cell in cells))
+    tables: dict[str, list[Cell]] = {}
+    for cell in _cells_of(path, path.stat().st_mtime_ns):
+        tables.setdefault(cell.table, []).append(cell)
     if table not in tables:
         raise InputError(f"{path}: table {table!r}: no such table; allowed: {', '.join(tables)}")
-    return [cell for cell in cells if cell.table == table]
+    return tables[table]
 
 
 @cache

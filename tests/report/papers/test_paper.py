@@ -17,7 +17,7 @@ def test_all_papers_are_there():
 
 @pytest.mark.parametrize("paper", ROWS)
 def test_every_cell_is_whole(paper):
-    found = cells(FOLDER / f"{paper}.csv")
+    found = read(FOLDER / f"{paper}.csv")
     assert len(found) == ROWS[paper]
     assert {cell.paper for cell in found} == {paper}
     assert {cell.unit for cell in found} <= {
