@@ -61,6 +61,11 @@ def jobs(
     return [list(job) for job in distinct]
 
 
+def unseeded(job: Job) -> tuple[str, ...]:
+    """The overrides of a job except the seed."""
+    return tuple(override for override in job if not override.startswith("seed="))
+
+
 def named(experiment: str, scale: str) -> str:
     """An experiment at a scale, such as ``turbosvm/table2/small``; at scale full it has no suffix."""
     return experiment if scale == "full" else f"{experiment}/{scale}"

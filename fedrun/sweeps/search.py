@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
-from fedrun.config.grids import Grid, Job, arguments_of, jobs, values
+from fedrun.config.grids import Grid, Job, arguments_of, jobs, unseeded, values
 from fedrun.config.identity import IRRELEVANT
 from fedrun.config.key_reference import unknown_key
 from fedrun.config.options import content, option_files, options
@@ -85,11 +85,6 @@ def arms(jobs: Iterable[Job]) -> list[Arm]:
         seed = tuple(override for override in job if override.startswith("seed="))
         by_overrides.setdefault(overrides, Arm(overrides, [])).seeds.append(seed)
     return list(by_overrides.values())
-
-
-def unseeded(job: Job) -> Values:
-    """The overrides of a job except the seed."""
-    return tuple(override for override in job if not override.startswith("seed="))
 
 
 def untuned(arguments: Iterable[str], stages: Sequence[Grid]) -> list[str]:

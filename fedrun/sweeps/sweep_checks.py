@@ -102,9 +102,10 @@ def _check_jobs(config: DictConfig) -> None:
 
     from fedrun.config.composed import Composed, compose_plainly
     from fedrun.config.composition_errors import composing
+    from fedrun.config.grids import unseeded
     from fedrun.config.options import config_dir_option, option_folders
     from fedrun.experiment.experiment import build_experiment
-    from fedrun.sweeps.search import check_keys, check_metric, check_stages, planned, unseeded
+    from fedrun.sweeps.search import check_keys, check_metric, check_stages, planned
 
     loader = GlobalHydra.instance().config_loader()
     arguments = list(config.hydra.overrides.task)

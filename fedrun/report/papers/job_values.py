@@ -11,7 +11,7 @@ from fedrun.config.allowed_values import shown
 from fedrun.config.composed import Composed, compose
 from fedrun.config.dotted_keys import NO_VALUE, value_at
 from fedrun.config.experiments import experiment_sweep
-from fedrun.config.grids import Scale
+from fedrun.config.grids import Scale, unseeded
 from fedrun.config.options import config_dir_option
 from fedrun.config.overrides import parsed
 from fedrun.report.settings import comparable
@@ -22,8 +22,7 @@ Values = Mapping[str, Any]
 
 def settings_of_jobs(experiment: str, scale: Scale) -> list[tuple[str, ...]]:
     """The overrides of an experiment's jobs without their seeds, each once."""
-    jobs = experiment_sweep(experiment).jobs(scale)
-    return list(dict.fromkeys(tuple(one for one in job if not one.startswith("seed=")) for job in jobs))
+    return list(dict.fromkeys(map(unseeded, experiment_sweep(experiment).jobs(scale))))
 
 
 def composed_job(overrides: tuple[str, ...]) -> Composed:
