@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from fedrun.experiment.experiment import Experiment
     from fedrun.runs.client_models import ClientModels
 
-OTHER_DATA = "{}: was run on other data (the dataset's content has changed since)"
-
 log = logging.getLogger(__name__)
 
 
@@ -108,10 +106,7 @@ class LoadedRun:
         Raises:
             InputError: the data cannot be loaded, or they are not those of the run.
         """
-        dataset = self.dataset_config.load()
-        if self.run.data not in (None, dataset.fingerprint):
-            raise InputError(OTHER_DATA.format(self.folder))
-        return dataset
+        return self._checked(self.dataset_config.load())
 
     @cached_property
     def federation(self) -> Federation:
@@ -124,8 +119,7 @@ class LoadedRun:
         from fedrun.simulation.federation import prepare_federation
 
         federation = prepare_federation(self._experiment)
-        if self.run.data not in (None, federation.dataset.fingerprint):
-            raise InputError(OTHER_DATA.format(self.folder))
+        self._checked(federation.dataset)
         return federation
 
     def network(self, number: int | None = None) -> torch.nn.Sequential:
@@ -250,6 +244,12 @@ class LoadedRun:
         # these change no result, and their keys of today may be others
         config |= {key: node for key, node in compose().config.items() if key in ("hardware", "tracking", "display")}
         return build_experiment(config, None if self.own_dataset is None else dataset)
+
+    def _checked(self, dataset: Dataset) -> Dataset:
+        """A loaded dataset, after the check that it is the run's."""
+        if self.run.data not in (None, dataset.fingerprint):
+            raise InputError(f"{self.folder}: was run on other data (the dataset's content has changed since)")
+        return dataset
 
     def _part(self, path: str) -> Any:
         """The object of a node of the configuration, such as ``strategy.client``."""
