@@ -33,6 +33,34 @@ class Matched:
     left_out: Mapping[str, Sequence[Run]]
 
 
+@dataclass(frozen=True)
+class Assigned:
+    """A run that belongs to cells.
+
+    Attributes:
+        run: the run.
+        positions: those of the cells, which one job produces.
+        different: a line for every key in which the run differs from the job.
+        not_compared: keys that only one of the two has, without those that mean what fedrun did before it had them.
+    """
+
+    run: Run
+    positions: Sequence[int]
+    different: Sequence[str]
+    not_compared: Set[str]
+
+    @classmethod
+    def of(cls, run: Run, content: Leaves, positions: Sequence[int], job: Leaves) -> Assigned:
+        """A run with this content of its configuration, which belongs to the cells of a job."""
+        unknown, known = unrecorded(content, job), {**job, **content}
+        different = [
+            f"{key}={written(content, key)} where the experiment has {written(job, key)}"
+            for key in varying([content, job])
+            if key not in unknown
+        ]
+        return cls(run, positions, different, {key for key in unknown if not _is_neutral(key, known[key])})
+
+
 def match(configs: Mapping[int, Mapping[str, Any]], runs: Sequence[Run]) -> Matched:
     """Assign each run to the cells whose configuration it has, in the keys in which the table's configurations differ.
 
@@ -45,42 +73,33 @@ def match(configs: Mapping[int, Mapping[str, Any]], runs: Sequence[Run]) -> Matc
     cells: dict[str, list[int]] = {}
     for position, content in jobs.items():
         cells.setdefault(comparable_text(compared_values(content, keys)), []).append(position)
-    assigned: list[tuple[list[int], Run, list[str], set[str]]] = []
+    assigned: list[Assigned] = []
     unmatched: list[Run] = []
     ambiguous: list[Run] = []
     for run in runs:
         content = leaves(run.config)
         exact = cells.get(comparable_text(compared_values(content, keys)))
         candidates = [exact] if exact else [own for own in cells.values() if may_belong_to(content, jobs[own[0]], keys)]
-        if len(candidates) != 1:
+        if len(candidates) == 1:
+            assigned.append(Assigned.of(run, content, candidates[0], jobs[candidates[0][0]]))
+        else:
             (ambiguous if candidates else unmatched).append(run)
-            continue
-        job = jobs[candidates[0][0]]
-        unknown = unrecorded(content, job)
-        different = [
-            f"{key}={written(content, key)} where the experiment has {written(job, key)}"
-            for key in varying([content, job])
-            if key not in unknown
-        ]
-        known = {**job, **content}
-        assigned.append((candidates[0], run, different, {key for key in unknown if not _is_neutral(key, known[key])}))
     by_seed: dict[int, dict[int, Run]] = {position: {} for position in jobs}
     deviations: Counter[str] = Counter()
     not_compared: set[str] = set()
     repeated: list[Run] = []
     other_data: list[Run] = []
-    for positions, run, different, unknown in sorted(assigned, key=lambda one: (len(one[2]), len(one[3]))):
-        cell_runs = by_seed[positions[0]]
+    for one in sorted(assigned, key=lambda one: (len(one.different), len(one.not_compared))):
+        run, cell_runs = one.run, by_seed[one.positions[0]]
         if any(other.data != run.data for other in cell_runs.values()):
             other_data.append(run)
-            continue
-        if run.seed in cell_runs:
+        elif run.seed in cell_runs:
             repeated.append(run)
-            continue
-        deviations.update(different)
-        not_compared |= unknown
-        for position in positions:
-            by_seed[position][run.seed] = run
+        else:
+            deviations.update(one.different)
+            not_compared |= one.not_compared
+            for position in one.positions:
+                by_seed[position][run.seed] = run
     return Matched(
         {position: tuple(seeds[seed] for seed in sorted(seeds)) for position, seeds in by_seed.items()},
         tuple(f"{line} ({counted(count, 'run')})" for line, count in deviations.items()),
