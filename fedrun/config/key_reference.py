@@ -145,7 +145,7 @@ def _written(key: str, entries: Sequence[KeyEntry], experiment: type) -> str:
     lines = []
     # what the option's own class takes comes before values that other options give it
     for (comment, allowed), members in sorted(alike.items(), key=lambda item: not item[0][1]):
-        lines += [f"{key}: {comment}", *([f"  allowed  {allowed}"] if allowed else [])]
+        lines += [f"{key}: {comment}" if comment else key, *([f"  allowed  {allowed}"] if allowed else [])]
         if unused := " and ".join(_without_effect(members[0], experiment)):
             lines.append(f"  unused   with {unused}")
         for entry in members:

@@ -177,6 +177,11 @@ def test_an_option_of_ones_own_uses_keys(own: Path) -> None:
     assert "  used by  model=maxfl_mlp, mlp, small" in explain_key("model.dropout", Experiment, own).splitlines()
 
 
+def test_a_key_without_a_comment_stands_alone(own: Path) -> None:
+    (own / "model" / "bare.yaml").write_text("_target_: fedrun.models.mlp.MLP\nbreadth: 3\n", encoding="utf-8")
+    assert explain_key("model.breadth", Experiment, own).splitlines()[0] == "model.breadth"
+
+
 def test_values_that_strategies_give_come_behind_what_a_key_means() -> None:
     lines = explain_key("strategy.client.mu", Experiment).splitlines()
     changed = lines.index("strategy.client.mu: beta of the paper, >= 0: twice the factor of its code")
