@@ -96,7 +96,8 @@ def require_shape(model: str, spec: Spec, *allowed: tuple[int, ...]) -> None:
 
 
 def require_image(model: str, spec: Spec, least_side: int) -> None:
-    """Reject a dataset whose samples are not images, or too small for the model's pooling layers and strides.
+    """Reject a dataset whose samples are not images ``[channels, height, width]``, or are too small for the model's
+    pooling layers and strides.
 
     Raises:
         InputError: one line with the model's least size and the dataset's shape.
@@ -104,8 +105,8 @@ def require_image(model: str, spec: Spec, least_side: int) -> None:
     if spec.vocabulary is None and len(spec.input_shape) == 3 and min(spec.input_shape[1:]) >= least_side:
         return
     raise InputError(
-        f"model={model} reads images of at least {least_side}x{least_side} pixels, but the dataset's samples are "
-        f"{_found(spec)}"
+        f"model={model} reads images of at least {least_side}x{least_side} pixels, channels first, but the dataset's "
+        f"samples are {_found(spec)}"
     )
 
 

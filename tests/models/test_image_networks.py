@@ -175,7 +175,8 @@ def test_the_smallest_images_work_and_smaller_ones_are_refused(config, least):
     config.check(smallest)
     assert config.build(smallest)(torch.rand(2, 2, least, least)).shape == (2, 3)
     shape = f"2x{least}x{least - 1}"
-    with pytest.raises(InputError, match=f"reads images of at least {least}x{least} pixels, .* samples are {shape}$"):
+    limit = f"{least}x{least} pixels, channels first"
+    with pytest.raises(InputError, match=f"reads images of at least {limit}, .* samples are {shape}$"):
         config.check(Spec((2, least, least - 1), 3))
     for other, found in ((Spec((200,), 2), "200"), (Spec((80,), 80, 80), "80 symbols")):
         with pytest.raises(InputError, match=f"but the dataset's samples are {found}$"):

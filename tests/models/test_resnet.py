@@ -78,7 +78,7 @@ def test_as_one_vector_a_single_small_sample_trains():
 )
 def test_too_small_images_are_refused(config, least):
     config.check(Spec((3, least, least), 10))
-    message = f"model=resnet{config.depth}_cifar reads images of at least {least}x{least} pixels"
+    message = f"model=resnet{config.depth}_cifar reads images of at least {least}x{least} pixels, channels first"
     with pytest.raises(InputError, match=message):
         config.check(Spec((3, least - 1, least), 10))
     with pytest.raises(InputError, match=message):
