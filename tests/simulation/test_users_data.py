@@ -253,7 +253,7 @@ LOADED: dict[str, tuple[Callable[[], object], str]] = {
         r"samples \[4, 5\] with targets \[4\]; allowed: as many, and samples \[n, 2\] as specified$",
     ),
     "number": (lambda: loaded((2, 2), [0, 1, 2]), r"samples \[4, 2\] with targets \[6\]; allowed: as many"),
-    "labels": (lambda: loaded((2, 2), [0, 3]), "^dataset=Mine: label 1 is 3; labels are 0 to 2$"),
+    "labels": (lambda: loaded((2, 2), [0, 3]), "^dataset=Mine: sample 1 has label 3; labels are 0 to 2$"),
     "array": (lambda: changed(inputs=np.zeros((4, 2), np.float32)), "samples are a ndarray; allowed: a tensor$"),
     "type": (lambda: changed(targets=torch.zeros(4, dtype=torch.int32)), "targets are int32; allowed: int64$"),
     "classes": (lambda: changed(class_names=("a", "b")), r"class_names=\('a', 'b'\); allowed: 3 texts$"),

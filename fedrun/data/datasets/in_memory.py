@@ -167,8 +167,9 @@ def _check_split(split: Arrays, train: Arrays, classes: int, task: Task, where: 
         raise InputError(f"{where}: samples are {inputs.dtype}; allowed: uint8 or float32, the same in both splits")
     fits = targets.ndim == 1 and targets.dtype.kind in "iu" if task.has_classes else targets.dtype.kind in "biuf"
     if inputs.shape[1:] != shape or targets.shape[:1] != inputs.shape[:1] or not fits:
+        kind = "text" if targets.dtype.kind in "SU" else targets.dtype
         raise InputError(
-            f"{where}: samples {list(inputs.shape)} with targets {list(targets.shape)} of {targets.dtype}; "
+            f"{where}: samples {list(inputs.shape)} with targets {list(targets.shape)} of {kind}; "
             f"allowed: [n, {', '.join(map(str, shape))}] with "
             f"{'integers [n]' if task.has_classes else 'numbers [n, ...]'}"
         )
@@ -267,4 +268,4 @@ def require_labels(labels: np.ndarray, allowed: range, where: object) -> None:
     wrong = (labels < allowed[0]) | (labels > allowed[-1])
     if wrong.any():
         first = int(np.argmax(wrong))
-        raise InputError(f"{where}: label {first} is {labels[first]}; labels are {allowed[0]} to {allowed[-1]}")
+        raise InputError(f"{where}: sample {first} has label {labels[first]}; labels are {allowed[0]} to {allowed[-1]}")

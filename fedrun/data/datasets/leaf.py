@@ -310,7 +310,9 @@ def integer_labels(y: list[Any], classes: int) -> np.ndarray:
     """
     for sample, label in enumerate(y):
         if type(label) is not int or not 0 <= label < classes:
-            raise InputError(f"label {sample} is {reprlib.repr(label)}; labels are integers from 0 to {classes - 1}")
+            raise InputError(
+                f"sample {sample} has label {reprlib.repr(label)}; labels are integers from 0 to {classes - 1}"
+            )
     return np.array(y, dtype=np.uint8)
 
 

@@ -92,9 +92,9 @@ def test_normalisation_by_the_training_pixels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("split", "train", "complaint"),
     [
-        ("letters", [1, 0], "emnist-letters-train-labels-idx1-ubyte: label 1 is 0; labels are 1 to 26"),
-        ("letters", [27], "emnist-letters-train-labels-idx1-ubyte: label 0 is 27; labels are 1 to 26"),
-        ("balanced", [47], "emnist-balanced-train-labels-idx1-ubyte: label 0 is 47; labels are 0 to 46"),
+        ("letters", [1, 0], "emnist-letters-train-labels-idx1-ubyte: sample 1 has label 0; labels are 1 to 26"),
+        ("letters", [27], "emnist-letters-train-labels-idx1-ubyte: sample 0 has label 27; labels are 1 to 26"),
+        ("balanced", [47], "emnist-balanced-train-labels-idx1-ubyte: sample 0 has label 47; labels are 0 to 46"),
     ],
 )
 def test_labels_out_of_range_are_refused(tmp_path: Path, split: str, train: list[int], complaint: str) -> None:

@@ -65,12 +65,12 @@ def pixels(*changes: tuple[int, Any]) -> list[list[Any]]:
 @pytest.mark.parametrize(
     ("x", "y", "complaint"),
     [
-        (pixels(), [0, 62], "label 1 is 62; labels are integers from 0 to 61"),
-        (pixels(), [0, -1], "label 1 is -1"),
-        (pixels(), [0, 1.0], "label 1 is 1.0"),
-        (pixels(), [0, True], "label 1 is True"),
-        (pixels(), [0, "1"], "label 1 is '1'"),
-        (pixels(), [0, None], "label 1 is None"),
+        (pixels(), [0, 62], "sample 1 has label 62; labels are integers from 0 to 61"),
+        (pixels(), [0, -1], "sample 1 has label -1"),
+        (pixels(), [0, 1.0], "sample 1 has label 1.0"),
+        (pixels(), [0, True], "sample 1 has label True"),
+        (pixels(), [0, "1"], "sample 1 has label '1'"),
+        (pixels(), [0, None], "sample 1 has label None"),
         (pixels((3, 1.01)), [0, 1], "pixel 3 of image 1 is 1.01; pixels are from 0 to 1"),
         (pixels((3, -0.01)), [0, 1], "pixel 3 of image 1 is -0.01"),
         (pixels((3, 255)), [0, 1], "pixel 3 of image 1 is 255"),
@@ -97,4 +97,4 @@ def test_a_refusal_names_the_file_and_the_user(tmp_path: Path, write_leaf: Calla
     path = write_leaf("femnist/train/a.json", {"ann": (pixels(), [0, 62])})
     with pytest.raises(InputError) as refusal:
         femnist(tmp_path).load()
-    assert str(refusal.value).startswith(f"{path}: user 'ann': label 1 is 62")
+    assert str(refusal.value).startswith(f"{path}: user 'ann': sample 1 has label 62")

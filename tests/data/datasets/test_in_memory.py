@@ -70,7 +70,7 @@ def test_an_experiment_on_arrays(default_experiment):
             split(4),
             r"^train: samples \[4\]; allowed: \[n, \.\.\.\], numbers",
         ),
-        (split(4), (split(4)[0], split(4)[1] * 0 + 3), r"^test: label 0 is 3; labels are 0 to 2$"),
+        (split(4), (split(4)[0], split(4)[1] * 0 + 3), r"^test: sample 0 has label 3; labels are 0 to 2$"),
     ],
 )
 def test_arrays_that_cannot_be_used(train, test, message):
@@ -175,7 +175,7 @@ def test_numbers_to_predict():
         (
             np.full((4, 1), "x"),
             Regression(),
-            r"^test: samples .* of <U1; allowed: \[n, 2\] with numbers \[n, \.\.\.\]$",
+            r"^test: samples .* of text; allowed: \[n, 2\] with numbers \[n, \.\.\.\]$",
         ),
         (np.full((4, 1), None), Regression(), r"^test: samples .* of object; allowed"),
         (np.ones((4, 1)), "regression", r"^task='regression': allowed: a task, such as fedrun"),

@@ -93,7 +93,7 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
         ("train-images-idx3-ubyte", struct.pack(">IIII", 2051, 3, 8, 8) + bytes(192), "8x8 pixels instead of 28x28"),
         ("train-images-idx3-ubyte", images(0, 0), "has no images"),
         ("t10k-labels-idx1-ubyte", labels(bytes([1])), "has 1 labels for 2 images"),
-        ("t10k-labels-idx1-ubyte", labels(bytes([1, 10])), "label 1 is 10; labels are 0 to 9"),
+        ("t10k-labels-idx1-ubyte", labels(bytes([1, 10])), "sample 1 has label 10; labels are 0 to 9"),
     ],
 )
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:

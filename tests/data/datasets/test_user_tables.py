@@ -135,9 +135,9 @@ def test_celeba(tmp_path: Path) -> None:
         ({"image": [{"bytes": b"GIF89a", "path": None}] * 5}, "image without a name cannot be decoded"),
         ({"image": [{"bytes": None, "path": "a.png"}] * 5}, "is not an image with bytes"),
         ({"image": ["a.png"] * 5}, "'a.png' is not an image with bytes"),
-        ({"character": [62] * 5}, "label 0 is 62; labels are integers from 0 to 61"),
-        ({"character": ["A"] * 5}, "label 0 is 'A'"),
-        ({"character": [None] * 5}, "label 0 is None"),
+        ({"character": [62] * 5}, "sample 0 has label 62; labels are integers from 0 to 61"),
+        ({"character": ["A"] * 5}, "sample 0 has label 'A'"),
+        ({"character": [None] * 5}, "sample 0 has label None"),
         ({"writer_id": ["f1", None, "f1", "f1", "f1"]}, "column writer_id has None; users are texts or integers"),
     ],
 )
