@@ -1,7 +1,7 @@
 """The ``fedrun-data`` command: fetch datasets, list them, show a federation.
 
-Exit status: 0 done; 1 there is too little memory or space; 2 the input cannot be used (one line says why);
-130 interrupted, 143 terminated (fetched files are kept).
+Exit status: 0 done; 1 there is too little memory; 2 the input cannot be used, or a file cannot be written (one line
+says why); 130 interrupted, 143 terminated (fetched files are kept).
 """
 
 from __future__ import annotations

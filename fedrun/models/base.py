@@ -48,10 +48,12 @@ def new_network(model: ModelConfig, spec: Spec) -> torch.nn.Sequential:
     """The network that a model builds.
 
     Raises:
-        InputError: a user's model returns weights that it has returned before.
+        InputError: a user's model returns something else, or weights that it has returned before.
     """
-    network = model.build(spec)
-    require_new(network, chosen("model", model))
+    network, key = model.build(spec), chosen("model", model)
+    if not isinstance(network, torch.nn.Module):
+        raise InputError(f"{key}: builds a {type(network).__name__}; allowed: a Sequential of encoder and head")
+    require_new(network, key)
     for parameter in network.parameters():
         setattr(parameter, RETURNED, True)
     return network

@@ -110,6 +110,16 @@ def test_networks_of_a_users_option_do_not_share_weights():
         new_network(Cached(zero_init=False), SPEC)
 
 
+def test_a_users_option_that_builds_nothing_is_named():
+    @config_class
+    class Forgotten(Logistic):
+        def build(self, spec):
+            super().build(spec)
+
+    with pytest.raises(InputError, match=r"^model=Forgotten: builds a NoneType; allowed: a Sequential of encoder and"):
+        new_network(Forgotten(zero_init=False), SPEC)
+
+
 @pytest.mark.usefixtures("module")
 def test_further_arguments_of_the_function():
     assert custom("users_networks.two", arguments={"width": 3}).build(SPEC).get_submodule("head").weight.shape == (4, 5)
