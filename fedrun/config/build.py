@@ -15,6 +15,7 @@ from fedrun.config.config_class import ArgumentError, own_reason
 from fedrun.config.defaults_lists import DefaultsTree, NotPlainError
 from fedrun.config.dotted_keys import value_at
 from fedrun.config.options import conf_dir, config_dir_option, content, option_files, options
+from fedrun.config.overrides import needs_quotes
 from fedrun.config.plain_composition import embedded, merge
 from fedrun.config.suggestions import did_you_mean, no_such_option
 from fedrun.system.dotted_path import imported
@@ -165,20 +166,33 @@ def construct(
             raise InputError(f"{path or config_class.__name__}: {reason}") from None
         key = str(first["loc"][0])
         where = _join(path, key)
-        why = ""
-        if first["type"] == "is_instance_of" and is_dataclass(built[key]):
-            why = f"; {type(built[key]).__name__} does not extend {first['ctx']['class']}"
-        elif isinstance(built[key], float) and built[key].is_integer() and first["type"] == "int_type":
-            why = f"; an integer has no point and no exponent: {built[key]:.0f}"
-        elif isinstance(built[key], tuple | list) and len(first["loc"]) == 1 and first["type"] in SCALAR:
-            why = f"; a sweep over several values has no brackets: {where}={shown(built[key])[1:-1]}"
-        elif span := re.fullmatch(r"(\d+)(?:-|\.\.|:)(\d+)", str(built[key])):
-            why = f"; a sweep over {span[1]} to {span[2]}: -m '{where}=range({span[1]},{int(span[2]) + 1})'"
-        elif str(built[key]) in options(where.replace(".", "/")):
-            why = f"; in a file: defaults: [override /{where.replace('.', '/')}: {built[key]}]"
+        why = _likely_mistake(built[key], first, where)
         raise InputError(
             f"{where}={in_message(built[key])}: allowed: {_allowed(annotations[key], where)}{why}"
         ) from None
+
+
+def _likely_mistake(value: Any, problem: Mapping[str, Any], where: str) -> str:
+    """The end of the message about a rejected value: why it is not what it may look like; empty if that is clear.
+
+    Args:
+        value: the rejected value.
+        problem: pydantic's description.
+        where: the value's key.
+    """
+    if problem["type"] == "is_instance_of" and is_dataclass(value):
+        return f"; {type(value).__name__} does not extend {problem['ctx']['class']}"
+    if isinstance(value, float) and value.is_integer() and problem["type"] == "int_type":
+        return f"; an integer has no point and no exponent: {value:.0f}"
+    if isinstance(value, tuple | list) and len(problem["loc"]) == 1 and problem["type"] in SCALAR:
+        return f"; a sweep over several values has no brackets: {where}={shown(value)[1:-1]}"
+    if span := re.fullmatch(r"(\d+)(?:-|\.\.|:)(\d+)", str(value)):
+        return f"; a sweep over {span[1]} to {span[2]}: -m '{where}=range({span[1]},{int(span[2]) + 1})'"
+    if str(value) in options(where.replace(".", "/")):
+        return f"; in a file: defaults: [override /{where.replace('.', '/')}: {value}]"
+    if isinstance(value, str) and needs_quotes(value):
+        return f"; {in_message(repr(value))} in quotes is a text"
+    return ""
 
 
 def _allowed(annotation: Any, path: str) -> str:

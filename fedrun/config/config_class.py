@@ -95,5 +95,5 @@ def _in_words(owner: type, problem: Mapping[str, Any]) -> str:
         return f"{owner.__name__}.{key}: is missing; allowed: {allowed}"
     value = problem["input"]
     plain = value is None or isinstance(value, str | int | float | tuple | list)
-    given = f"={in_message(value)}" if plain else f": {type(value).__name__}"
+    given = f"={in_message(repr(value) if isinstance(value, str) else value)}" if plain else f": {type(value).__name__}"
     return f"{owner.__name__}.{key}{given}; allowed: {allowed}"

@@ -45,6 +45,16 @@ def quoted(text: str) -> str:
     return QuotedString(text, Quote.single).with_quotes()
 
 
+def needs_quotes(text: str) -> bool:
+    """Whether a text would be something else on the command line without quotes, such as a number, a list or null."""
+    from hydra.errors import HydraException
+
+    try:
+        return not isinstance(parsed(f"key={text}").value(), str)
+    except HydraException:  # it cannot be read at all
+        return False
+
+
 EXPANDED = ("data_dir", "cache_dir", "initial.path", "appeal.path", "dataset.file", "dataset.name", "dataset.vectors")
 """The keys in whose values a ``~`` at the beginning means the home folder."""
 

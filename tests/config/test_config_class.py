@@ -38,7 +38,8 @@ CAR = {"wheels": 4, "wheel": Wheel(radius=0.3), "spare": None}
     ("changes", "message"),
     [
         ({"wheels": 2}, "Car.wheels=2; allowed: an integer, at least 3"),
-        ({"wheels": "four"}, "Car.wheels=four; allowed: an integer, at least 3"),
+        ({"wheels": "four"}, "Car.wheels='four'; allowed: an integer, at least 3"),
+        ({"wheels": "4"}, "Car.wheels='4'; allowed: an integer, at least 3"),
         ({"spare": 0}, "Car.spare=0; allowed: an integer, at least 1; or null"),
         ({"wheel": {"radius": 1}}, "Car.wheel: dict; allowed: an object of Wheel"),
         ({"doors": 5}, "Car: unknown argument doors; allowed by keyword: wheels, wheel, spare"),

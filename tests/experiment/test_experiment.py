@@ -34,6 +34,9 @@ REFUSED = {
     "hardware.threads=99999": "hardware.threads=99999: allowed: an integer, at least 1 and at most 1024; or null",
     "attack.share=0.5": "attack.share=0.5 with attack=none: allowed: 0, or another attack, such as attack=gaussian",
     "rounds=1e2": "rounds=100.0: allowed: an integer, at least 1; an integer has no point and no exponent: 100",
+    "rounds='5'": "rounds=5: allowed: an integer, at least 1; '5' in quotes is a text",
+    "targets='[0.9]'": "targets=[0.9]: allowed: a list, each item either a finite number, above 0 and at most 1, or a "
+    "text; '[0.9]' in quotes is a text",
     "partition.beta=[0.1,1.0]": "partition.beta=[0.1,1.0]: allowed: a finite number, above 0 and at most 1e+300; a "
     "sweep over several values has no brackets: partition.beta=0.1,1.0",
     "seed=0..3": "seed=0..3: allowed: an integer, at least 0; a sweep over 0 to 3: -m 'seed=range(0,4)'",
