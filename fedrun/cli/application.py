@@ -126,6 +126,7 @@ def _answer(arguments: Sequence[str]) -> str | None:
         return f"fedrun {__version__}"
     if not (options.help or options.explain or options.why):
         return None
+    from fedrun.config.allowed_values import in_message
     from fedrun.config.options import further_folder
 
     folder = None if options.config_dir is None else further_folder(options.config_dir)
@@ -138,6 +139,10 @@ def _answer(arguments: Sequence[str]) -> str | None:
         raise InputError(f"{flags[0]}: cannot be combined with --why or --explain")
     overrides = [word for word in others if "=" in word or word.startswith("~")]
     (options.explain or options.why).extend(word for word in others if word not in overrides)
+    for flag, keys in {"--explain": options.explain, "--why": options.why}.items():
+        if assigned := next((key for key in keys if "=" in key), ""):
+            alone = f"{flag} {assigned.partition('=')[0]}"
+            raise InputError(f"{flag} {in_message(assigned)}: allowed: a key or a group without a value: {alone}")
     if options.multirun:
         overrides.append("hydra.mode=MULTIRUN")  # as Hydra does
     answers = []

@@ -249,6 +249,16 @@ def test_an_unknown_key(ask, key: str, meant: str) -> None:
         ("--why=rounds rounds=7", 0, "rounds=7\n  30  conf/config.yaml\n  7   command line\n"),
         ("--why local.lrr", 2, "fedrun: --why local.lrr: unknown key; fedrun --cfg job shows all keys; did you mean"),
         ("--why local.lr local.lrr=2", 2, "fedrun: local.lrr: unknown key; allowed below local: lr, "),
+        (
+            "--why strategy=fedprox",
+            2,
+            "fedrun: --why strategy=fedprox: allowed: a key or a group without a value: --why strategy\n",
+        ),
+        (
+            "--explain local.lr=0.1",
+            2,
+            "fedrun: --explain local.lr=0.1: allowed: a key or a group without a value: --explain local.lr\n",
+        ),
         ("--explain", 2, "fedrun: argument --explain: expected one argument; fedrun --help shows what is allowed"),
         (
             "-m seed=0,1 --why seed",
