@@ -105,7 +105,10 @@ class Aggregator:
         if not all(map(math.isfinite, sums)):
             return
         single = zip(uploads.items(), sums[: len(uploads)], strict=True)
-        reports = {name: number for (name, vector), number in single if vector.numel() == 1}
+        # the model, or another vector that the server sends, is none, even of one entry
+        reports = {
+            name: number for (name, vector), number in single if vector.numel() == 1 and name not in self._server.sends
+        }
         weight = fraction * self._weight(client, reports)
         for name, vector in uploads.items():
             self._means.setdefault(name, RunningMean()).add(vector, weight)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
+from collections import OrderedDict
 from dataclasses import replace
 from itertools import pairwise
 
@@ -189,6 +190,34 @@ def test_capped_weights(make_experiment):
     privacy = private(clip=2.0, noise_multiplier=0.5, sampling="fixed", max_weight=10.0)
     _, _, metrics = rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy))
     assert metrics["privacy/sigma_mean"] == pytest.approx(10 / 46)
+
+
+class Contrast(torch.nn.Module):
+    """Three bright places, times the only parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.factor * images[:, 0].diagonal(dim1=1, dim2=2)[:, :3]
+
+
+@pytest.mark.parametrize(
+    ("pair", "extra_share", "moved"),
+    [(Strategy(client=SGD, server=FEDAVG), None, 1e-3), (strategy("scaffold"), 0.75, 0.5e-3)],
+    ids=["sgd", "scaffold"],
+)
+def test_the_weights_of_a_model_of_one_parameter(make_experiment, pair, extra_share, moved):
+    """Six clients move by the bound in one direction, with the weights min(n_k, 10): so does the model."""
+
+    def contrast(spec):
+        return torch.nn.Sequential(OrderedDict(encoder=Contrast(), head=torch.nn.Identity()))
+
+    privacy = private(clip=1e-3, sampling="fixed", max_weight=10.0, extra_share=extra_share)
+    experiment = make_experiment(network=contrast, clients_per_round=6, privacy=privacy, strategy=pair)
+    _, (first, state), _ = rounds(experiment)
+    torch.testing.assert_close(state.server.model, first.server.model + moved, rtol=0, atol=1e-6)
 
 
 def test_capped_weights_below_one(make_experiment):
