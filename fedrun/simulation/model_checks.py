@@ -6,7 +6,6 @@ import torch
 
 from fedrun.config.option_name import chosen_where
 from fedrun.experiment.settings import Settings
-from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout
 from fedrun.models.lora_layout import adapters_of
 from fedrun.strategies.client import EMBEDDINGS, ClientStrategy, overrides
@@ -24,7 +23,7 @@ def check_model(settings: Settings, layout: Layout) -> None:
     """
     mask = settings.strategy.client.private(layout)
     private = torch.zeros(layout.size, dtype=torch.bool) if mask is None else mask
-    _check_server(settings.strategy, layout, private)
+    _check_server(settings, layout, private)
     if not layout.head_size:
         _check_head(settings, private_head=mask is not None and not mask.any())
     _check_client(settings, layout, private)
@@ -32,10 +31,11 @@ def check_model(settings: Settings, layout: Layout) -> None:
         _check_unsent(settings)
 
 
-def _check_server(strategy: Strategy, layout: Layout, private: torch.Tensor) -> None:
+def _check_server(settings: Settings, layout: Layout, private: torch.Tensor) -> None:
     """Reject a server strategy that needs the heads or the adapters that clients keep, or that changes the weights
     below them.
     """
+    strategy = settings.strategy
     if "head" in strategy.server.wants and private[layout.head].any():
         raise InputError(
             f"{strategy.named_client} keeps the head on the clients, and {strategy.named_server} changes the "
@@ -55,6 +55,15 @@ def _check_server(strategy: Strategy, layout: Layout, private: torch.Tensor) -> 
             f"{strategy.named_client} combines adapters of earlier rounds with later models, and "
             f"{strategy.named_server} changes the weights below them in every round; choose another server strategy, "
             "such as fedit"
+        )
+    clusters = strategy.clusters()
+    keeping = chosen_where(("strategy/clustering", clusters, clusters.stores_last_upload))
+    if settings.evaluation.client_means:
+        keeping.append("evaluation.client_means=true")
+    if keeping:
+        raise InputError(
+            f"{keeping[0]} uses models of different rounds, and {strategy.named_server} changes the weights below "
+            "their adapters in every round; choose another server strategy, such as fedit"
         )
 
 

@@ -26,6 +26,7 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
 from ..conftest import SIZES
+from ..helpers.quadratic_clients import SGD
 from ..helpers.small_networks import advanced
 from ..helpers.strategies import fedaws
 
@@ -410,6 +411,25 @@ def test_adapters_of_earlier_rounds(simulation, server, client, rejected):
         simulation(server, strategy=chosen)
     averaged = build_experiment(compose(["strategy=fedit"])).strategy.server
     simulation(server, strategy=replace(chosen, server=averaged))
+
+
+@pytest.mark.parametrize("server", ["flora", "fedexlora"])
+def test_models_of_earlier_rounds(simulation, server):
+    """FLoRA's A begins anew in every round, so that distances and means of models of several rounds say nothing."""
+    changing, averaging = (option("strategy/server", name) for name in (server, "fedit"))
+    clusters = option("strategy", "fesem")
+    means = replace(build_experiment(compose()).evaluation, client_means=True)
+    for settings, named in (
+        ({"strategy": clusters}, "strategy/clustering=fesem"),
+        ({"strategy": Strategy(client=SGD, server=averaging), "evaluation": means}, "evaluation.client_means=true"),
+    ):
+        rejected = {**settings, "strategy": replace(settings["strategy"], server=changing)}
+        with pytest.raises(
+            InputError, match=rf"^{named} uses .* rounds, and strategy/server={server} .*such as fedit$"
+        ):
+            simulation(server, **rejected)
+        allowed = {**settings, "strategy": replace(settings["strategy"], server=averaging)}
+        simulation("fedit", **allowed)
 
 
 def test_fedala_that_adapts_adapters(simulation):
