@@ -16,7 +16,8 @@ from fedrun.strategies.client import ClientStrategy
 
 from ..helpers.graphs_on_cpu import GraphsOnCpu
 
-SETTING = ("rounds=4", "clients_per_round=5", "local.batch_size=16", "local.lr=0.05", "tracking=none")
+SETTING = ("partition.clients=4", "clients_per_round=3", "local.batch_size=64", "local.lr=0.05", "tracking=none")
+"""Of the clients in a round two at least were in the one before; forward passes are recorded in the third round."""
 
 CASES = {
     "fedavg": (),
