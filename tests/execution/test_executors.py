@@ -28,6 +28,7 @@ from fedrun.execution.vectorized import Vectorized
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.lora import LoRA
+from fedrun.simulation.costs import Costs
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_state import OPTIMIZER, ClientStates
@@ -140,10 +141,27 @@ def with_strategy(make_experiment, name: str, **changes: object) -> Experiment:
     )
 
 
+@pytest.fixture
+def timed(monkeypatch) -> list[list[int]]:
+    """The participants of every round, of which each is timed once, with samples of its own."""
+    rounds, of_round = [], Costs.of_round
+
+    def watched(costs, cohort, result):
+        clients, samples = result.processed[:, 0].tolist(), result.processed[:, 1]
+        assert sorted(clients) == sorted(cohort.tolist()) and bool((samples > 0).all())
+        rounds.append(sorted(clients))
+        return of_round(costs, cohort, result)
+
+    monkeypatch.setattr(Costs, "of_round", watched)
+    return rounds
+
+
 @pytest.mark.parametrize("name", options("strategy"))
-def test_both_executors_agree_on_every_strategy(make_experiment, name, caplog):
+def test_both_executors_agree_on_every_strategy(make_experiment, name, caplog, timed):
+    """Also on who took part, whose time is measured once, though some train for several models."""
     experiment = with_strategy(make_experiment, name)
     one, other = run(experiment, "in_process", 3), run(experiment, "vectorized", 3)
+    assert len(timed) == 6 and timed[:3] == timed[3:]
     warned = "hardware.executor=vectorized does not support strategy/client=" in caplog.text
     assert warned == (name in REFUSED)
     if name in ("fedproto", "solo"):  # no global model moves

@@ -24,7 +24,6 @@ from fedrun.simulation.simulation import Simulation
 from ..conftest import SIZES
 from ..helpers.interrupted_runs import Interrupts
 from ..helpers.small_networks import mlp
-from ..helpers.strategies import FOR_SMALL_MODELS
 from ..strategies.test_lora import A, B, layered
 
 SETTING = (
@@ -145,24 +144,6 @@ def test_clusters_of_ifca_are_compared_by_forward_passes(make_experiment):
 
 def build(name: str, *overrides: str):
     return build_experiment(compose([*SETTING, f"strategy={name}", *overrides]))
-
-
-@pytest.mark.parametrize("name", FOR_SMALL_MODELS)
-def test_every_participant_is_timed_once(name: str) -> None:
-    """Of every strategy, also where a client trains for several models."""
-    needs = {"fedsgd": ("local.batch_size=null",), "krum": ("clients_per_round=5",)}
-    experiment = build(name, *needs.get(name, ()))
-    simulation = Simulation(experiment)
-    state = simulation.initial()
-    for _ in range(experiment.rounds):
-        phase = simulation.phase(state)
-        if state.round == phase.end and not phase.is_last:
-            state = simulation.next_phase(state)
-        cohort = simulation.uploads(state).clients
-        processed = simulation.round_runner(state).run(state, cohort, lambda done: None).processed
-        assert sorted(processed[:, 0].tolist()) == sorted(cohort.tolist())
-        assert bool((processed[:, 1] > 0).all())
-        state, _ = simulation.advance(state)
 
 
 def test_classifier_phase_downloads_the_encoders_first(make_experiment):
