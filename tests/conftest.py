@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,7 @@ class GivenModel(ModelConfig):
         return self.network(spec)
 
 
+@cache
 def small_images(train: int, test: int) -> Dataset:
     """Grey 4x4 images of 3 classes that can be learned: each has a bright place of its own; one corner is black."""
     draw = torch.Generator().manual_seed(11)
@@ -88,6 +91,20 @@ def small_images(train: int, test: int) -> Dataset:
 def first_executor(simulation: Simulation) -> Executor:
     """The executor of a simulation's first round."""
     return simulation.round_runner(simulation.initial()).executor
+
+
+gc.disable()  # while packages are imported and tests collected, which makes objects that all stay
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # no collection looks through them again
+    gc.enable()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        for package in mark.args:
+            pytest.importorskip(package)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 
 import fedrun as library
 
-pytest.importorskip("peft")
+pytestmark = pytest.mark.needs("peft")
 
 PAGE = (Path(__file__).parents[2] / "docs" / "examples.md").read_text(encoding="utf-8")
 SCRIPTS = dict(re.findall(r"`(\w+\.py)`[^`]*:\n\n```python\n(.*?)```", PAGE, re.DOTALL))

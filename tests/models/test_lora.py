@@ -16,7 +16,7 @@ from fedrun.models.lora import LoRA
 from fedrun.models.lora_layout import adapters_of, add_residuals, merged
 from fedrun.system.errors import InputError
 
-peft = pytest.importorskip("peft")
+pytestmark = pytest.mark.needs("peft")
 
 SETTING = LoRA(rank=2, alpha=6.0, targets=("0", "2"), dropout=0.0)
 

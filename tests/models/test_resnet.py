@@ -2,7 +2,6 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from torchvision.models import resnet
 
 from fedrun.data.datasets.base import Spec
 from fedrun.models.flat_network import FlatNetwork, layout_of
@@ -27,6 +26,8 @@ def test_they_have_the_papers_parameters_and_buffers():
 
 @torch.no_grad()
 def test_with_the_7x7_stem_it_is_torchvisions():
+    from torchvision.models import resnet
+
     torch.manual_seed(0)
     network = ResNet(depth=18, stem="7x7", norm="batch").build(Spec((3, 64, 64), 5)).eval()
     torch.manual_seed(0)
@@ -39,6 +40,8 @@ def test_with_the_7x7_stem_it_is_torchvisions():
 
 @torch.no_grad()
 def test_with_the_3x3_stem_the_first_layer_keeps_every_pixel():
+    from torchvision.models import resnet
+
     network = ResNet(depth=18, stem="3x3", norm="group").build(Spec((1, 28, 28), 5)).eval()
     encoder = network.get_submodule("encoder")
     assert encoder.conv1(torch.rand(2, 1, 28, 28)).shape == (2, 64, 28, 28)

@@ -13,7 +13,7 @@ from fedrun.models.flat_network import layout_of
 from fedrun.models.lora import LoRA
 from fedrun.system.errors import InputError
 
-timm = pytest.importorskip("timm")
+pytestmark = pytest.mark.needs("timm")
 
 
 def build(spec: Spec, **changes: Any) -> torch.nn.Sequential:
@@ -22,6 +22,8 @@ def build(spec: Spec, **changes: Any) -> torch.nn.Sequential:
 
 @pytest.mark.parametrize(("name", "embedding"), [("resnet10t", 512), ("vit_tiny_patch16_224", 192)])
 def test_it_is_timms_network(name: str, embedding: int) -> None:
+    import timm
+
     spec = Spec((1, 224, 224), 5) if name.startswith("vit") else Spec((1, 64, 64), 5)
     torch.manual_seed(0)
     network = build(spec, name=name).eval()

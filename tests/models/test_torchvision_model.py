@@ -4,7 +4,6 @@ from urllib.error import URLError
 
 import pytest
 import torch
-import torchvision
 
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Spec
@@ -17,6 +16,8 @@ def build(spec, **changes):
 
 
 def test_it_is_torchvisions_network():
+    import torchvision
+
     torch.manual_seed(0)
     network = build(Spec((3, 64, 64), 5), name="mobilenet_v3_small").eval()
     torch.manual_seed(0)
@@ -80,6 +81,8 @@ def test_what_matches_a_pattern_is_frozen():
 
 def weights_file(name, folder):
     """Weights of a torchvision model where torchvision looks for them, written without the internet."""
+    import torchvision
+
     torch.manual_seed(3)
     network = torchvision.models.get_model(name)
     url = torchvision.models.get_model_weights(name).DEFAULT.url

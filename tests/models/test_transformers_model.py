@@ -24,8 +24,7 @@ from fedrun.system.errors import InputError
 
 from ..conftest import first_executor
 
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("peft")
+pytestmark = pytest.mark.needs("transformers", "peft")
 
 TEXTS = Spec((6,), 3, vocabulary=11)
 
@@ -58,6 +57,8 @@ def texts(spec=TEXTS, count=70):
 
 
 def test_a_classifier_of_texts_has_a_head():
+    import transformers
+
     torch.manual_seed(1)
     network = text_model(config=BERT).build(TEXTS).eval()
     torch.manual_seed(1)
@@ -195,6 +196,8 @@ def test_batches_of_padded_texts_are_cut(experiment):
 
 
 def test_the_weights_of_a_folder(tmp_path):
+    import transformers
+
     torch.manual_seed(2)
     config = transformers.AutoConfig.for_model(**BERT, vocab_size=11)
     base = transformers.AutoModel.from_config(config)
@@ -236,6 +239,8 @@ def test_what_is_refused(changes, message):
 
 @pytest.mark.parametrize("loaded", [False, True])
 def test_no_output_of_a_language_model_depends_on_later_symbols(tmp_path, loaded):
+    import transformers
+
     torch.manual_seed(0)
     if loaded:  # weights of an encoder that reads in both directions
         config = transformers.AutoConfig.for_model(**BERT, vocab_size=11)
@@ -256,6 +261,8 @@ def test_a_language_model_that_reads_in_both_directions_is_refused(monkeypatch):
 
 
 def test_a_damaged_file_of_weights(tmp_path):
+    import transformers
+
     transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**BERT, vocab_size=11)).save_pretrained(
         tmp_path
     )
@@ -273,6 +280,8 @@ def test_keys_that_a_configuration_uses_without_having_them():
 
 
 def test_a_folder_without_a_model_and_a_hub_that_cannot_be_reached(tmp_path, monkeypatch):
+    import transformers
+
     with pytest.raises(InputError, match=rf"^model.name={tmp_path}: cannot be loaded .* save_pretrained has written$"):
         text_model(name=str(tmp_path)).build(TEXTS)
     monkeypatch.setattr(transformers.utils.hub, "is_offline_mode", lambda: True)

@@ -30,7 +30,7 @@ from ..helpers.quadratic_clients import SGD
 from ..helpers.small_networks import advanced
 from ..helpers.strategies import fedaws
 
-pytest.importorskip("peft")
+pytestmark = pytest.mark.needs("peft")
 
 S = 2.0
 """alpha / rank in the worked example: W = W0 + 2 (R + B A), W0 = 0, 2 x 2, rank 1."""

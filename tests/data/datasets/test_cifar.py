@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torchvision
 
 from fedrun.data.datasets.cifar import Cifar, Cifar10, Cifar100
 from fedrun.system.errors import InputError
@@ -63,6 +62,8 @@ def write100(root: Path) -> Path:
 
 def publish(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Let torchvision take these files for the published ones: it knows their checksums."""
+    import torchvision
+
     theirs = torchvision.datasets.CIFAR100 if "100" in folder.name else torchvision.datasets.CIFAR10
 
     def listed(files: list[list[str]]) -> list[list[str]]:
@@ -156,6 +157,8 @@ def test_the_archive_is_downloaded(
     archive = tmp_path / "served/cifar-10-python.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(source, source.name)
+    import torchvision
+
     theirs = torchvision.datasets.CIFAR10
     monkeypatch.setattr(theirs, "url", serve(archive.parent) + archive.name)
     monkeypatch.setattr(theirs, "tgz_md5", hashlib.md5(archive.read_bytes()).hexdigest())

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torchvision
 
 from fedrun.data.datasets.mnist import EMNIST_CLASSES, Emnist
 from fedrun.system.errors import InputError
@@ -49,6 +48,8 @@ def emnist(root: Path, split: str = "letters", **changes: object) -> Emnist:
 
 @pytest.mark.parametrize(("split", "classes"), [("byclass", 62), ("balanced", 47), ("letters", 26), ("digits", 10)])
 def test_classes_and_order_are_those_of_torchvision(tmp_path: Path, split: str, classes: int) -> None:
+    import torchvision
+
     first = 1 if split == "letters" else 0
     write(tmp_path, split, [first, classes - 1 + first, first], [first + 1])
     dataset = emnist(tmp_path, split).load()
@@ -124,6 +125,8 @@ def test_more_classes_than_there_are_is_refused_before_reading(tmp_path: Path) -
 def test_the_archive_is_downloaded_and_unpacked(
     tmp_path: Path, serve: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import torchvision
+
     (tmp_path / "served").mkdir()
     archive = tmp_path / "served/gzip.zip"
     with zipfile.ZipFile(archive, "w") as packed:

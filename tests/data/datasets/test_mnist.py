@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torchvision
 
 from fedrun.data.datasets.idx import read_idx
 from fedrun.data.datasets.mnist import FashionMnist, IdxImages, Mnist
@@ -65,6 +64,8 @@ def test_files_are_read_as_published_or_unpacked_and_left_alone(tmp_path: Path, 
 
 
 def test_the_order_and_values_are_those_of_torchvision(tmp_path: Path) -> None:
+    import torchvision
+
     write(tmp_path, "FashionMNIST", compressed=False)
     dataset = FashionMnist(data_dir=str(tmp_path), download=False, mean=0.0, std=1.0).load()
     for train, ours in ((True, slice(0, 3)), (False, slice(3, 5))):
@@ -136,6 +137,8 @@ def test_missing_files_are_named_with_the_way_to_get_them(tmp_path: Path) -> Non
 @pytest.fixture
 def mirror(tmp_path: Path, serve: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A local server of the four files that torchvision takes for MNIST's mirror; the folder it serves."""
+    import torchvision
+
     folder = write(tmp_path / "served")
     names = [f"{name}.gz" for name in FILES]
     resources = [(name, hashlib.md5((folder / name).read_bytes()).hexdigest()) for name in names]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torchvision
 from scipy.io import savemat
 
 from fedrun.data.datasets.svhn import Svhn
@@ -35,6 +34,8 @@ def write(root: Path) -> Path:
 
 def publish(monkeypatch: pytest.MonkeyPatch, folder: Path, address: str = "") -> None:
     """Let torchvision take these files for the published ones: it knows their addresses and checksums."""
+    import torchvision
+
     listed = {
         split: [f"{address}{path.name}", path.name, hashlib.md5(path.read_bytes()).hexdigest()]
         for split in ("train", "test")
