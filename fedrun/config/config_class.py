@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
 from fedrun.config.allowed_values import NAMES, describe, in_message
+from fedrun.config.own_methods import check_methods
 from fedrun.system.errors import InputError
 
 T = TypeVar("T")
@@ -53,7 +54,11 @@ def config_class(cls: type[T]) -> type[T]:
     """Make a frozen dataclass whose constructor takes keyword arguments only and validates them (:data:`STRICT`).
 
     The constructor, and so ``dataclasses.replace``, raises :class:`ArgumentError`.
+
+    Raises:
+        InputError: a method of a user's class is misspelt, or has other parameters than the base class's.
     """
+    check_methods(cls)
     validated: type[T] = dataclass(frozen=True, kw_only=True, config=STRICT)(cls)  # type: ignore[assignment]  # of T
     validated.__init__ = _with_one_line(validated.__init__)  # type: ignore[method-assign]  # replace calls it, too
     return validated

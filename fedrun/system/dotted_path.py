@@ -32,6 +32,8 @@ def imported(path: str, key: str, kind: str) -> Any:
         )
     try:
         return getattr(importlib.import_module(module), name)
+    except InputError as error:  # of one of its config classes
+        raise InputError(f"{key}={path}: {error}") from None
     except ModuleNotFoundError as error:
         raise InputError(
             f"{key}={path}: {error}; allowed: the dotted path of {kind}; a package of your own must be installed, or "

@@ -277,6 +277,13 @@ MISTAKES = {
         "@config_class\nclass X(Colluding):\n    pass\n",
         r"^strategy\.client\._target_=own_mistakes_abstract\.abstract\.X: does not define forged; allowed: a class ",
     ),
+    "misspelt": (
+        "from fedrun.config.config_class import config_class\n"
+        "from fedrun.strategies.client import ClientStrategy\n"
+        "@config_class\nclass X(ClientStrategy):\n    def lose(self, outputs, targets, constants): ...\n"
+        "    def linear_corection(self, constants): ...\n",
+        r"^strategy\.client\._target_=(own_mistakes_misspelt\.misspelt\.X): \1\.linear_corection: fedrun does not use ",
+    ),
 }
 """What a module of one's own may hold in the place of a config class X, and what is said then."""
 

@@ -1,0 +1,56 @@
+"""Methods of users' classes that fedrun would not call, or not with their parameters."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedrun.config.config_class import config_class
+from fedrun.strategies.client import ClientStrategy
+from fedrun.system.errors import InputError
+
+
+def misspelt(self: object, constants: object) -> None: ...
+
+
+def too_few(self: object, received: object, client: object) -> None: ...
+
+
+def one_more(self: object, received: object, client_state: object, client: object, more: object) -> None: ...
+
+
+def other_names(self: object, got: object, state: object, info: object, more: object = None) -> None: ...
+
+
+def anything(self: object, *arguments: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (
+            {"linear_corection": misspelt},
+            "linear_corection: fedrun does not use this name; did you mean linear_corr",
+        ),
+        ({"need": frozenset({"mean"})}, "need: fedrun does not use this name; did you mean needs? If it is your own"),
+        ({"constants": too_few}, "constants(received, client): allowed: constants(received, client_state, client)"),
+        ({"constants": one_more}, "constants(received, client_state, client, more): allowed: constants(received, cl"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(members: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        config_class(type("Mine", (ClientStrategy,), {"__module__": "package.module", **members}))
+    assert str(refusal.value).startswith(f"package.module.Mine.{message}")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"constants": other_names},
+        {"constants": anything},
+        {"linear_correction": misspelt, "linear_corrections": misspelt},  # the method itself is there, too
+        {"_linear_corection": misspelt, "gain": misspelt, "rate": 0.5},
+    ],
+)
+def test_what_has_an_effect_or_another_name_is_not(members: dict[str, object]) -> None:
+    config_class(type("Mine", (ClientStrategy,), {"__module__": "package.module", **members}))
