@@ -20,9 +20,9 @@ REVISION = "a" * 40
 USERS = """
 import sys
 from fedrun.config.build import option
-client = sys.argv[1] if len(sys.argv) > 1 else None
-users = option("dataset", "huggingface", name="me/users", text="text", length=4, client=client).load().users
-print(users and " ".join(users.names))
+for client in sys.argv[1:]:
+    users = option("dataset", "huggingface", name="me/users", text="text", length=4, client=client or None).load().users
+    print("users:", *(users.names if users else ["none"]))
 """
 
 
@@ -69,9 +69,11 @@ def hub(files: Mapping[str, bytes]) -> Iterator[str]:
         server.shutdown()
 
 
-def users_from(address: str, home: Path, *client: str) -> str:
-    """The users of the dataset at a hub, as a process with its cache in ``home`` loads them; ``client``: its column."""
+def users_from(address: str, home: Path, *clients: str) -> list[str]:
+    """The users of the dataset at a hub, as a process with its cache in ``home`` loads them, for each column of clients
+    (empty: none).
+    """
     environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0"}
-    command = [sys.executable, "-c", USERS, *client]
+    command = [sys.executable, "-c", USERS, *clients]
     done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True, timeout=300)
-    return done.stdout.splitlines()[-1]
+    return [line.removeprefix("users: ") for line in done.stdout.splitlines() if line.startswith("users: ")]

@@ -77,8 +77,8 @@ def test_options() -> None:
     ("x", "y", "complaint"),
     [
         (["2.jpg"], [0], "2.jpg is missing"),
-        (["1.jpg"], [2], "label 0 is 2; labels are integers from 0 to 1"),
-        (["1.jpg"], [-1], "label 0 is -1"),
+        (["1.jpg"], [2], "sample 0 has label 2; labels are integers from 0 to 1"),
+        (["1.jpg"], [-1], "sample 0 has label -1"),
         (["cut.jpg"], [0], "cut.jpg cannot be decoded"),
         (["text.jpg"], [0], "text.jpg cannot be decoded (not an image)"),
         ([""], [0], "'' is not the name of a photograph"),
