@@ -24,7 +24,7 @@ from fedrun.models.base import ModelConfig
 from fedrun.runs import session
 from fedrun.simulation.simulation import Simulation
 
-from .helpers.forked import RUNS, Fedrun
+from .helpers.forked import RUNS, SWEEPS, Fedrun
 from .helpers.run_folders import Folders
 
 SIZES = (3, 12, 8, 5, 20, 12)
@@ -127,7 +127,7 @@ def checking() -> Iterator[Fedrun]:
 def fedrun() -> Iterator[Fedrun]:
     """Commands that run something."""
     # torch.func imports sympy; accounting takes seconds to import
-    with Fedrun(*RUNS, "torch.distributed", "matplotlib.figure", "sympy", "dp_accounting.rdp") as command:
+    with Fedrun(*RUNS, *SWEEPS, "torch.distributed", "sympy", "dp_accounting.rdp") as command:
         yield command
 
 

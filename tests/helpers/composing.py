@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 
 from fedrun.config.composed import compose
@@ -14,7 +15,10 @@ for name in (
     "fedrun.cli.sweep_job",
     "fedrun.config.composition_errors",
     "fedrun.sweeps.callback",
+    "fedrun.sweeps.grid_sweeper",
+    "fedrun.sweeps.parallel_launcher",
 ):
     import_module(name)
 Plugins.instance()  # looks through all modules of Hydra's plugins
+OverridesParser.create().parse_overrides(["seed=0,1", "a/b@c.d=[e, {f: 1.0, g: null}]", "~h", "+i='j'"])  # learns to
 build_experiment(compose())

@@ -6,6 +6,7 @@ a key of ``ORDERS`` and the function's arguments) and answers each with a line, 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -27,6 +28,9 @@ from fedrun.system.lazy_import import lazy_import
 
 RUNS = ("fedrun.runs.run", "sklearn.datasets", "rich.console", "pyarrow.parquet", "pyarrow.pandas_compat")
 """The packages that every run needs, or loads where they are installed."""
+
+SWEEPS = ("fedrun.report.sweep_table", "matplotlib.backends.backend_agg", "matplotlib.figure")
+"""The packages that a sweep needs as well."""
 
 PATIENCE = 300.0
 """Seconds after which a command is killed: ranks that wait for each other would wait for an hour."""
@@ -76,7 +80,7 @@ class Fedrun:
             kill_at: module or class, function, n, seconds: the process dies without warning when it calls the function
                 for the n-th time, or so many seconds later.
             largest_file: no file can grow larger than this many bytes.
-            plots: whether a run draws its plots, which takes most of the time.
+            plots: whether runs and sweeps draw their plots, which takes most of the time.
         """
         (ended,) = self._ordered(arguments, folder, send, kill_at, largest_file, [{}], plots=plots)
         return ended
@@ -170,6 +174,7 @@ def serve() -> None:
     lazy_import("torch")  # as the command does; a package that needs it loads it
     for package in ("composing", *sys.argv[1:]):
         importlib.import_module(package)
+    gc.freeze()  # collections in the commands' processes leave out what they all share
     for line in sys.stdin:
         ((order, arguments),) = json.loads(line).items()
         print(json.dumps(ORDERS[order](**arguments)), flush=True)
