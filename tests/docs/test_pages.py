@@ -22,7 +22,7 @@ from fedrun.data.download.catalogue import catalogue
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
-from fedrun.uploads.privacy.user_level import UserLevel
+from fedrun.uploads.privacy.target import DifferentialPrivacy
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -142,8 +142,9 @@ def test_commands_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             ):
                 experiment = build_experiment(composed)
                 if isinstance(experiment.dataset, Digits):  # the others need files
-                    if isinstance(experiment.privacy, UserLevel):  # the other accountant takes 12 s to calibrate
-                        experiment = replace(experiment, privacy=replace(experiment.privacy, accountant="rdp"))
+                    if isinstance(experiment.privacy, DifferentialPrivacy):  # calibration takes seconds
+                        given = replace(experiment.privacy, epsilon=None, noise_multiplier=1.0)
+                        experiment = replace(experiment, privacy=given)
                     Simulation(experiment)
         except InputError as error:
             if f"fedrun: {error}" not in written(ROOT / "docs" / "compose.md"):  # the example of a mistake
