@@ -20,7 +20,7 @@ def check_methods(cls: type) -> None:
     Parameters may have other names, because fedrun passes them by position.
 
     Args:
-        cls: a class; fedrun's own are not checked.
+        cls: a class, whose fields may have any name; fedrun's own are not checked.
 
     Raises:
         InputError: one line that names the method.
@@ -28,8 +28,9 @@ def check_methods(cls: type) -> None:
     if _is_fedruns(cls):
         return
     bases = [base for base in cls.__mro__[1:] if _is_fedruns(base)]
-    known = {name: value for base in reversed(bases) for name, value in vars(base).items()}
-    own = {name: value for name, value in vars(cls).items() if not name.startswith("_")}
+    known = {name: value for base in reversed(bases) for name, value in vars(base).items() if not name.startswith("_")}
+    fields = inspect.get_annotations(cls).keys()
+    own = {name: value for name, value in vars(cls).items() if not name.startswith("_") and name not in fields}
     for name, value in own.items():
         where = f"{cls.__module__}.{cls.__qualname__}.{name}"
         if name not in known:

@@ -273,6 +273,11 @@ def test_an_unknown_key(ask, key: str, meant: str) -> None:
             "local.lr=0.1\n  0.1  conf/config.yaml\n  0.5  values that the search tries (hydra.sweeper.stages)\n",
         ),
         ("-m seed=0,1 rounds=1,[2 --why seed", 2, "fedrun: rounds=1,[2: cannot be read; allowed: "),
+        (
+            f"--help --config-dir {'a' * 300}",
+            2,
+            f"fedrun: --config-dir={'a' * 300}: File name too long; allowed: a path that a file may have\n",
+        ),
         ("-c job --why seed", 2, "fedrun: --cfg: cannot be combined with --why or --explain"),
     ],
 )

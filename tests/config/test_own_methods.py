@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 
 from fedrun.config.config_class import config_class
 from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.server import ServerStrategy
 from fedrun.system.errors import InputError
 
 
@@ -50,7 +53,10 @@ def test_what_would_have_no_effect_is_refused(members: dict[str, object], messag
         {"constants": anything},
         {"linear_correction": misspelt, "linear_corrections": misspelt},  # the method itself is there, too
         {"_linear_corection": misspelt, "gain": misspelt, "rate": 0.5},
+        {"__annotations__": {"need": int}, "need": 3},  # a key of the configuration
+        {"abc_impl": misspelt},  # only a private name is similar
     ],
 )
-def test_what_has_an_effect_or_another_name_is_not(members: dict[str, object]) -> None:
-    config_class(type("Mine", (ClientStrategy,), {"__module__": "package.module", **members}))
+@pytest.mark.parametrize("base", [ClientStrategy, ServerStrategy])
+def test_what_has_an_effect_or_another_name_is_not(base: type, members: dict[str, object]) -> None:
+    config_class(types.new_class("Mine", (base,), exec_body=lambda body: body.update(__module__="own", **members)))

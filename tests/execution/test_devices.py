@@ -76,8 +76,8 @@ def simulation(make_experiment, overrides, executor, **changes):
 
 
 def executors(case: str) -> list[str]:
-    """Those that train a case's clients. Where only the server side is a strategy's own one is enough: a server is
-    given the results of single clients by both.
+    """The executors that train a case's clients. If clients make plain SGD steps, one is enough: the server strategy
+    receives the results of single clients from both.
     """
     strategy = composed(CASES[case]).strategy
     served = case in FOR_SMALL_MODELS and case != "fedavg" and type(strategy) is Strategy
