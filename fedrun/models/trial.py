@@ -25,9 +25,11 @@ def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int =
     Raises:
         InputError: naming the model.
     """
-    device = next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
-    before, kept = dict(network.named_buffers()), network.state_dict().keys()
-    values = {name: buffer.clone() for name, buffer in before.items()}
+    parameters, before = dict(network.named_parameters()), dict(network.named_buffers())
+    if empty := [name for name, tensor in (parameters | before).items() if tensor.is_meta]:
+        raise InputError(f"{key}: its {empty[0]} has no values (device meta); allowed: tensors with values")
+    device = next((parameter.device for parameter in parameters.values()), torch.device("cpu"))
+    values, kept = {name: buffer.clone() for name, buffer in before.items()}, network.state_dict().keys()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             outputs = network.train()(random_samples(spec, samples).to(device))

@@ -99,6 +99,7 @@ MISTAKES = {
     "outputs": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)), "gives 3 outputs per sample; .* 4 classes$"),
     "samples": (lambda: classifier(nn.Linear(5, 6)), r"rejects 2 samples of shape 2x3 in training \(RuntimeError: "),
     "a tuple": (lambda: nn.Sequential(nn.Flatten(0, 1), nn.LSTM(3, 4)), "gives a tuple of outputs; allowed: a tensor$"),
+    "no values": (lambda: classifier(nn.BatchNorm1d(6)).to("meta"), r"1.weight has no values \(device meta\); allowed"),
     "buffer": (lambda: classifier(Replacing()), "replaces the buffer 1.mean; allowed: changes in place, such as self"),
 }
 
