@@ -182,7 +182,7 @@ def _guarded(arguments: Sequence[str]) -> int:
             return 0
         import hydra
 
-        from fedrun.config.composition_errors import COMPOSITION_ERRORS, message_for
+        from fedrun.config.composition_errors import composing
         from fedrun.config.hydra_config import register_listed_options
         from fedrun.config.options import conf_dir, further_folder
         from fedrun.sweeps.plugins import register_plugins
@@ -197,9 +197,8 @@ def _guarded(arguments: Sequence[str]) -> int:
             if (typed := str(options.config_dir)).startswith("~"):  # Hydra does not expand it
                 sys.argv[1:] = [re.sub(f"{re.escape(typed)}$", str(config_dir), word) for word in sys.argv[1:]]
         try:
-            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
-        except COMPOSITION_ERRORS as error:  # also of the output folder, which Hydra creates
-            raise InputError(message_for(error, arguments, config_dir)) from error
+            with composing(arguments, config_dir):  # also of the output folder, which Hydra creates
+                hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
         except (LookupError, TypeError, AttributeError, AssertionError) as error:  # also Hydra's: ours are defects
             raise InputError(f"Hydra cannot use these arguments ({type(error).__name__}: {error})") from error
         return 0

@@ -150,20 +150,20 @@ class Composed:
         values = {f"{STRATEGY}={name}": written.get(STRATEGY, {}) if STRATEGY in written else written}
         settings, setting = files_in(HPARAMS, folders), self.choices.get(STRATEGY_HPARAMS, "")
         if setting in settings:
-            values[f"the setting {setting}"] = content(HPARAMS, setting, settings[setting]).get(STRATEGY, {})
+            values[f"the setting {setting}"] = content(HPARAMS, setting, settings[setting]).get(STRATEGY)
         given = {key for override in self.overrides for key in keys_of(override)}
         for place, below in values.items():
             for group, option in usual.items():
                 part, chosen = group.rpartition("/")[2], self.choices.get(group)
-                if chosen in (None, option) or not isinstance(below.get(part), dict):
+                if chosen in (None, option):
                     continue
-                for key in dotted(below[part]):
+                for key in dotted(part_values := value_at(below, part)):
                     if (full := f"{STRATEGY}.{part}.{key}") in given:
                         continue
                     own = value_at(content(group, chosen, files_in(group, folders)[chosen]), key, NO_VALUE)
                     cure = f"~{full}" if own is NO_VALUE else f"{full}={in_message(own)}, its default, or another value"
                     raise InputError(
-                        f"{group}={chosen}: {place} sets {full}={in_message(value_at(below[part], key))} for "
+                        f"{group}={chosen}: {place} sets {full}={in_message(value_at(part_values, key))} for "
                         f"{group}={option}; add {cure}"
                     )
 

@@ -30,6 +30,8 @@ COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, ValueError, OSErro
 def composing(arguments: Sequence[str], config_dir: Path | None = None) -> Iterator[None]:
     """Turn errors of the composition in the block into one line. All other errors are defects, and are not changed.
 
+    The form of chosen files is checked before, because Hydra may raise anything for another one.
+
     Args:
         arguments: arguments of the command line.
         config_dir: folder of further options; None: the running command's.
@@ -37,6 +39,9 @@ def composing(arguments: Sequence[str], config_dir: Path | None = None) -> Itera
     Raises:
         InputError: the configuration cannot be composed.
     """
+    folder = config_dir or config_dir_option()
+    if folder and (wrong := wrong_file(arguments, folder, missing=False)):
+        raise InputError(wrong)
     try:
         yield
     except COMPOSITION_ERRORS as error:

@@ -77,7 +77,8 @@ def added(content: Mapping[str, Any], group: str) -> Iterator[Entry]:
         content: the option as written, with its defaults list.
         group: group of the option.
     """
-    for line in content.get("defaults", ()):
+    defaults = content.get("defaults")
+    for line in defaults if isinstance(defaults, list) else ():
         if (entry := entry_of(line, group)) is not None and entry is not SELF and not entry.override:
             yield entry
 

@@ -92,6 +92,8 @@ def _problem(file: Path, written: object) -> str | None:
     if not isinstance(written, dict):
         kind = "a list" if isinstance(written, list) else in_message(written)
         return f"contains {kind}; allowed: lines with KEY: VALUE, and a defaults list"
+    if not isinstance(hydra := written.get("hydra", {}), dict):
+        return f"hydra: {in_message(hydra)} is not a mapping; allowed: keys below it, such as sweeper"
     defaults = written.get("defaults", [])
     if not isinstance(defaults, list):
         return f"defaults: {in_message(defaults)} is not a list; allowed: {_ENTRIES}"

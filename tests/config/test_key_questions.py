@@ -121,6 +121,12 @@ def test_an_option_of_ones_own_is_explained(own: Path) -> None:
     assert lines[at + 2] == "  default  0.25 with model=small"
 
 
+@pytest.mark.parametrize("defaults", ["", " 5"])
+def test_a_file_of_another_form_does_not_end_the_explanation_of_a_key(own: Path, defaults: str) -> None:
+    (own / "model" / "odd.yaml").write_text(f"defaults:{defaults}\n")
+    assert "  default  0.25 with model=small" in explain_key("model.dropout", Experiment, own)
+
+
 @pytest.mark.parametrize("text", ["# @package _global_.model\n", "\n# @package _global_\nmodel:\n  "])
 def test_an_option_of_ones_own_may_say_its_place(own: Path, text: str) -> None:
     (own / "model" / "placed.yaml").write_text(f"{text}dropout: 0.75  # of units\n")

@@ -91,6 +91,7 @@ IN_LIST = r"allowed: a list with lines such as - GROUP: OPTION or - OPTION$"
         (b"- a\n", "contains a list; allowed: lines with KEY: VALUE, and a defaults list$"),
         (b"just text\n", "contains just text; allowed: lines with KEY: VALUE, and a defaults list$"),
         (b"3\n", "contains 3; allowed: lines with KEY: VALUE, and a defaults list$"),
+        (b"hydra:\n", "hydra: null is not a mapping; allowed: keys below it, such as sweeper$"),
         (b"defaults: 3\n", f"defaults: 3 is not a list; {IN_LIST}"),
         (b"defaults: [3]\n", f"defaults: 3 is not a choice; {IN_LIST}"),
         (b"defaults:\n  - {client: sgd, server: fedavg}\n", rf"defaults: {{.*}} is not a choice; {IN_LIST}"),
@@ -119,6 +120,14 @@ def test_a_file_of_another_form_that_a_defaults_list_names(own: Path) -> None:
     (own / "strategy/habit.yaml").write_text("defaults: [client: habit, server: fedavg]\n")
     with pytest.raises(InputError, match=r"/own/strategy/client/habit.yaml: defaults: 3 is not a list; "):
         compose(["strategy=habit"], config_dir=own)
+
+
+def test_a_setting_with_nothing_below_strategy(own: Path) -> None:
+    (own / "hparams/digits-strong.yaml").write_text("# @package _global_\nstrategy:\n")
+    for client in ("strong", "sgd"):
+        composed = compose(["strategy=strong", f"strategy/client={client}"], config_dir=own)
+        with pytest.raises(InputError, match=r"^strategy=null: allowed: strategy=OPTION, one of "):
+            build_experiment(composed)
 
 
 def test_the_name_of_a_file_of_fedruns(own: Path) -> None:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedrun.config.allowed_values import in_message
 from fedrun.config.config_class import config_class
+from fedrun.config.dotted_keys import value_at
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES, Scale
 from fedrun.config.options import content, option_files
@@ -102,7 +104,8 @@ def figures() -> dict[str, str]:
 def _descriptions(experiment: str) -> Mapping[str, Any]:
     """The figures described in an experiment's own file, without those of files that it is built on."""
     own = content("experiment", experiment, option_files("experiment")[experiment])
-    return dict(own.get("hydra", {}).get("sweeper", {}).get("figures", {}))
+    described = value_at(own, "hydra.sweeper.figures")
+    return described if isinstance(described, Mapping) else {}
 
 
 def load(name: str) -> Figure:
@@ -116,7 +119,9 @@ def load(name: str) -> Figure:
         raise InputError(f"figure {name}: no such figure; allowed: {', '.join(experiments)}")
     experiment, figure = experiments[name], name.partition("/")[2]
     where = f"{option_files('experiment')[experiment]}: hydra.sweeper.figures.{figure}"
-    found = described({**_descriptions(experiment)[figure], "experiment": experiment}, Figure, where)
+    if not isinstance(description := _descriptions(experiment)[figure], Mapping):
+        raise InputError(f"{where}: {in_message(description)} is not a mapping; allowed: keys such as title and where")
+    found = described({**description, "experiment": experiment}, Figure, where)
     if has_table(found):
         cells = load_table(experiment).cells()
         known = dict.fromkeys(key for cell in cells for key in cell.coordinates)

@@ -352,6 +352,30 @@ def test_a_mistake_in_a_figure_is_one_line(
     assert line.startswith(f"fedrun-report: {message.format(figure=figure)}")
 
 
+NO_FIGURE = "figure mine/figure1: no such figure; allowed: "
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("hydra:\n", NO_FIGURE),
+        ("hydra: {sweeper: null}\n", NO_FIGURE),
+        ("hydra: {sweeper: {figures: [a]}}\n", NO_FIGURE),
+        (
+            "hydra: {sweeper: {figures: {figure1: 5}}}\n",
+            "{file}: hydra.sweeper.figures.figure1: 5 is not a mapping; allowed: keys such as title and where",
+        ),
+    ],
+)
+def test_an_experiment_that_describes_no_figure(
+    own: Path, capsys: pytest.CaptureFixture[str], content: str, message: str
+) -> None:
+    (own / TABLE).write_text(content)
+    assert run("--config-dir", "own", "--figure", "mine/figure1", "--to", "f.png") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"fedrun-report: {message.format(file=own / TABLE)}")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
