@@ -78,6 +78,8 @@ _TEX = {
     "%": r"\%",
     "$": r"\$",
     "#": r"\#",
+    "|": r"\textbar{}",
+    "--": "-{}-",
     "_": r"\_",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -105,7 +107,9 @@ def _tex(text: str) -> str:
 
 
 def _tex_row(cells: Iterable[str]) -> str:
-    return f"    {' & '.join(MINUS.sub('$-$', _tex(cell)) for cell in cells)} \\\\"
+    line = " & ".join(MINUS.sub("$-$", _tex(cell)) for cell in cells)
+    apart = "{}" if line.startswith(("[", "*")) else ""  # an argument of the line break before it otherwise
+    return f"    {apart}{line} \\\\"
 
 
 def html(table: Table) -> str:

@@ -32,7 +32,7 @@ def test_latex():
         r"    \toprule",
         r"     & value \\",
         r"    \midrule",
-        r"    x|y & 1.0 $\pm$ 0.5 \\",
+        r"    x\textbar{}y & 1.0 $\pm$ 0.5 \\",
         r"    $<$b$>$ & $>$200 \\",
         r"    \bottomrule",
         r"  \end{tabular}",
@@ -41,6 +41,19 @@ def test_latex():
     assert r"\textbackslash{}\{\_\^{}" not in latex(TABLE)
     assert r"privacy $\epsilon$, R$^2$" in latex(Table("privacy ε, R²", ("",), ()))
     assert r"\textbackslash{}a\{\_" in latex(Table("\\a{_", ("",), ()))
+
+
+def test_latex_takes_no_argument_from_a_cell_and_joins_no_dashes():
+    """A bracket or a star behind the end of a row would be its argument; two dashes would be printed as one."""
+    table = Table("fedrun --config-dir own", ("[a]", "b"), (("[200,100]", "[1]"), ("*", "-0.5"), ("a|b", "1--2")))
+    lines = latex(table).splitlines()
+    assert lines[2] == r"  \caption{fedrun -{}-config-dir own.}"
+    assert [lines[5], *lines[7:10]] == [
+        r"    {}[a] & b \\",
+        r"    {}[200,100] & [1] \\",
+        r"    {}* & $-$0.5 \\",
+        r"    a\textbar{}b & 1-{}-2 \\",
+    ]
 
 
 def test_html_escapes():
