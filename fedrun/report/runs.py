@@ -233,8 +233,9 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
 
 def matches(place: str) -> list[Path]:
     """The folders that a place names, a folder or a pattern of them, in order."""
-    folders = [Path(match) for match in sorted(glob.glob(place, recursive=True))] if glob.has_magic(place) else []
-    return [folder for folder in folders or [Path(place)] if folder.is_dir()]
+    if Path(place).is_dir():  # its name may have characters of a pattern
+        return [Path(place)]
+    return [folder for folder in map(Path, sorted(glob.glob(place, recursive=True))) if folder.is_dir()]
 
 
 def run_folders(folders: Iterable[Path], unreadable: Callable[[OSError], None]) -> list[Path]:

@@ -31,6 +31,15 @@ def test_patterns_and_repeated_places_find_every_run_once(folders):
     assert [run.folder for run in find([str(folders.top / "runs"), str(link)]).runs] == [first, second]
 
 
+def test_a_folder_whose_name_looks_like_a_pattern(folders):
+    """``runs[1]`` as a pattern is ``runs1``."""
+    for name in ("runs[1]", "runs1"):
+        folders.write(0, rows(0.1))
+        (folders.top / "runs").rename(folders.top / name)
+    (run,) = find([str(folders.top / "runs[1]")]).runs
+    assert run.folder.is_relative_to(folders.top / "runs[1]")
+
+
 def refuse_to_list(monkeypatch, locked):
     """The tests may run as root, who can list every folder."""
     scandir = os.scandir
