@@ -353,7 +353,7 @@ def tables() -> list[str]:
 
 def by_number(name: str) -> list[str | int]:
     """A sort key for names, which puts table 9 before table 10."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def load(name: str) -> TableReading:

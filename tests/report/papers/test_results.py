@@ -45,7 +45,7 @@ def test_the_papers_tables_are_in_their_order_before_the_other_experiments(folde
     for name in ("turbosvm/table9", "turbosvm/table10", "fedumf/table1 scale=small", "fedumf/table1"):
         chosen = job_config([f"experiment={word}" if "/" in word else word for word in name.split()])
         folders.write(0, rows(0.1, 0.5), config=chosen, strategy=name)
-    for name in ("suite/b10", "suite/b9"):
+    for name in ("suite/b10", "suite/b9", "suite/b9²"):
         folders.write(0, rows(0.1, 0.5), config=CONFIG | {"name": name}, strategy=name)
     overview, *others = tables(folders)
     assert [row[:2] for row in overview.rows] == [
@@ -55,7 +55,7 @@ def test_the_papers_tables_are_in_their_order_before_the_other_experiments(folde
         ("turbosvm/table10", "full"),
     ]
     experiments = [table.title for table in others if table.title.endswith(": after the last round")]
-    assert experiments == [f"name={name}: after the last round" for name in ("suite/b9", "suite/b10")]
+    assert experiments == [f"name={name}: after the last round" for name in ("suite/b9", "suite/b9²", "suite/b10")]
     assert others[-1].title.startswith("name=suite/b10")
 
 
