@@ -15,7 +15,7 @@ from fedrun.data.targets import Target
 from fedrun.report import quantities
 from fedrun.report.quantities import Quantity
 from fedrun.report.runs import Run
-from fedrun.report.settings import WHO_HOLDS, Setting, comparable_text, differing, short_key, written
+from fedrun.report.settings import WHO_HOLDS, Setting, by_short_key, comparable_text, differing, written
 from fedrun.report.table import Table, html
 from fedrun.runs.display import wording
 from fedrun.runs.display.curves import AXES, Against, recorded, spent
@@ -74,7 +74,7 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Seq
     axes = [against for against in AXES if any(finite_positions(run, against) for _, run in runs)]
     return {
         "axes": {against: AXES[against] for against in axes},
-        "keys": {key: short_key(key) for key in keys},
+        "keys": keys,
         "metrics": [
             {
                 "key": key,
@@ -87,7 +87,7 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Seq
         ],
         "runs": [
             {
-                "values": {key: value_of(key, setting, run) for key in keys},
+                "values": values_of(keys, setting, run),
                 **run_data(run, metrics, axes, step),
             }
             for setting, run in runs
@@ -96,18 +96,19 @@ def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Seq
 
 
 def grouping_keys(settings: Sequence[Setting]) -> list[str]:
-    """The keys by which the page groups runs: the setting, and those of dataset, strategy, configuration keys and seed
-    that differ.
+    """The keys by which the page groups runs: the setting, and those of dataset, strategy, short configuration keys and
+    seed that differ.
     """
     chosen = [key for key in ("dataset", "strategy") if len({getattr(setting, key) for setting in settings}) > 1]
     seeds = {run.seed for setting in settings for run in setting.drawn}
-    return ["setting", *chosen, *differing(settings), *(["seed"] if len(seeds) > 1 else [])]
+    return ["setting", *chosen, *by_short_key(differing(settings), {}), *(["seed"] if len(seeds) > 1 else [])]
 
 
-def value_of(key: str, setting: Setting, run: Run) -> str:
-    """A run's value of one of the keys that it is grouped by."""
+def values_of(keys: Sequence[str], setting: Setting, run: Run) -> dict[str, str]:
+    """A run's values of the keys that it is grouped by."""
     own = {"setting": setting.name, "dataset": run.dataset, "strategy": run.strategy, "seed": str(run.seed)}
-    return own[key] if key in own else written(setting.leaves, key)
+    full = by_short_key(list(setting.leaves), setting.leaves)
+    return {key: own[key] if key in own else written(setting.leaves, full.get(key, key)) for key in keys}
 
 
 def finite_positions(run: Run, against: Against) -> bool:

@@ -94,7 +94,7 @@ def test_the_data_of_the_curves(found):
         "targets": [{"share": 0.7, "name": "70 %"}],
     }
     assert list(data["axes"]) == ["rounds", "params", "samples", "seconds"]  # no run counts bytes
-    assert data["keys"] == {"setting": "setting", "local.kind": "local.kind", "seed": "seed"}
+    assert data["keys"] == ["setting", "local.kind", "seed"]
     first, second, other = data["runs"]
     assert first["values"] == {"setting": "local.kind=-", "local.kind": "-", "seed": "0"}
     assert (second["values"]["seed"], other["values"]["local.kind"]) == ("1", "</script>")
@@ -104,6 +104,14 @@ def test_the_data_of_the_curves(found):
     # 10 numbers up and 20 down per round, 100 samples, half a second.
     assert second["x"] == {"params": [0, 30, 60], "samples": [0, 100, 200], "seconds": [0, 0.5, 1]}
     assert "unseen/accuracy" not in first["metrics"] and "unseen/accuracy" in other["metrics"]
+
+
+def test_a_class_is_grouped_and_sought_under_the_key_of_its_group(folders):
+    folders.write(0, rows(0.1, 0.2))
+    folders.write(0, rows(0.1, 0.2), changes={"partition._target_": "fedrun.data.partitions.natural.Natural"})
+    data = curve_data(settings(find([str(folders.top)]).runs)[0], ["test/accuracy"])
+    assert data["keys"] == ["setting", "partition"]
+    assert [run["values"]["partition"] for run in data["runs"]] == ["iid", "natural"]
 
 
 def test_bytes_and_virtual_time_are_axes(folders):

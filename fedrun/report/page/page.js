@@ -15,7 +15,7 @@ function start(data) {
     logX: wanted.get("logX") === "1",
     logY: wanted.has("logY") ? wanted.get("logY") === "1" : null,  // null: automatic, for losses
     smooth: Math.min(Math.max(Number(wanted.get("smooth")) || 0, 0), 0.99),
-    keys: wanted.has("keys") ? wanted.get("keys").split(",").filter((key) => key in data.keys) : ["setting"],
+    keys: wanted.has("keys") ? wanted.get("keys").split(",").filter((key) => data.keys.includes(key)) : ["setting"],
     filter: wanted.get("filter") ?? "",
     hidden: new Set(),  // names of curves
     sort: {by: null, down: false},
@@ -339,7 +339,7 @@ function start(data) {
     state.sort = {by, down: turned(event.target.closest("th"))};
     fillLegend();
   });
-  const boxes = Object.entries(data.keys).map(([key, name]) => {
+  const boxes = data.keys.map((key) => {
     const label = document.createElement("label"), box = document.createElement("input");
     box.type = "checkbox";
     box.value = key;
@@ -348,12 +348,12 @@ function start(data) {
       change({keys: boxes.filter(({checked}) => checked).map(({value}) => value), hidden: new Set()});
       nameGrouping();
     });
-    label.append(box, ` ${name}`);
+    label.append(box, ` ${key}`);
     find("keys").append(label);
     return box;
   });
   function nameGrouping() {
-    find("grouped").textContent = state.keys.map((key) => data.keys[key]).join(", ") || "all runs together";
+    find("grouped").textContent = state.keys.join(", ") || "all runs together";
   }
   nameGrouping();
   calculate();
