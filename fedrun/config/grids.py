@@ -11,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from fedrun.config.identity import comparable
+from fedrun.config.overrides import parsed
+
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
     from hydra.core.override_parser.types import Override
@@ -27,6 +30,9 @@ Job = list[str]
 
 Grid = Mapping[str, Any]
 """The values of some keys, each as on the command line: ``{"seed": "0,1,2"}``."""
+
+NO_JOBS = "this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty"
+"""The message that rejects a sweep without jobs."""
 
 Choices = dict[str, list[str]]
 """The overrides that each key may take in a job: ``{"seed": ["seed=0", "seed=1"]}``."""
@@ -74,20 +80,30 @@ def named(experiment: str, scale: str) -> str:
 def select(grids: Sequence[Choices], chosen: Choices) -> list[Choices]:
     """The grids with the chosen values instead of theirs.
 
-    If several grids list values of a key, each takes those of the chosen values that it lists, and a grid without any
-    of them is left out. A value that no grid lists goes into all of them.
+    If several grids list values of a key, each takes those of the chosen values that it lists, however they are
+    written, and a grid without any of them is left out. A value that no grid lists goes into all of them.
     """
-    listed = {key: {value for grid in grids for value in grid.get(key, ())} for key in chosen}
-    everywhere = {key for key, choices in chosen.items() if not listed[key].issuperset(choices)}
+    listed = [{key: set(map(meaning, grid[key])) for key in chosen if key in grid} for grid in grids]
+    everywhere = {
+        key
+        for key, choices in chosen.items()
+        if any(all(meaning(one) not in own.get(key, ()) for own in listed) for one in choices)
+    }
     selected = [
         grid
         | {
-            key: choices if key in everywhere or key not in grid else [value for value in choices if value in grid[key]]
+            key: [one for one in choices if key in everywhere or key not in own or meaning(one) in own[key]]
             for key, choices in chosen.items()
         }
-        for grid in grids
+        for grid, own in zip(grids, listed, strict=True)
     ]
     return [grid for grid in selected if all(grid.values())]
+
+
+def meaning(override: str) -> str:
+    """A text that is equal for overrides which set a key to the same value: ``local.lr=0.1`` and ``local.lr=1e-1``."""
+    read = parsed(override)
+    return f"{read.get_key_element()}={comparable(read.key_or_group, read.value())!r}"
 
 
 def arguments_of(grid: Grid) -> list[str]:

@@ -33,6 +33,9 @@ CACHING = frozenset({"cache_dir", "download"})
 
 DATASET = "dataset"
 
+COUNT_OR_SHARE = "_per_round"
+"""The end of keys whose whole numbers count clients or classes, and whose other numbers are shares of them."""
+
 
 @dataclass(frozen=True)
 class Neutral:
@@ -94,6 +97,17 @@ def identity_hash(owner: type, settings: Mapping[str, Any]) -> str:
 def class_name(path: str) -> str:
     """The name by which a class counts, given its dotted path: of a class of fedrun the last part alone."""
     return path.rpartition(".")[2] if path.startswith("fedrun.") else path
+
+
+def comparable(key: str, value: Any) -> Any:
+    """A value as it is compared: 0 and 0.0 are equal, but not 1 and 1.0 of ``clients_per_round`` (one, and all).
+
+    A class of fedrun is the same in another module.
+    """
+    if key.endswith("_target_") and isinstance(value, str):
+        return class_name(value)
+    whole = isinstance(value, float) and value.is_integer() and not key.endswith(COUNT_OR_SHARE)
+    return int(value) if whole else value
 
 
 def identity(value: Any, path: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedrun.config.allowed_values import shown
 from fedrun.config.dotted_keys import flattened
-from fedrun.config.identity import class_name, relevant
+from fedrun.config.identity import comparable, relevant
 from fedrun.config.option_name import group_at, option_of
 from fedrun.config.recorded import completed
 from fedrun.report.runs import Run
@@ -21,10 +21,6 @@ Leaves = Mapping[str, Any]
 NOT_IN_SETTING = frozenset({"data_dir", "dataset.data_dir", "dataset.vectors", "evaluation.train_clients"})
 """Keys that are part of a run's identity but change no number of a report, so they do not make another setting. The
 places of files are among them: the data's fingerprint shows whether their content is the same."""
-
-
-COUNT_OR_SHARE = "_per_round"
-"""The end of keys whose whole numbers count clients or classes, and whose other numbers are shares of them."""
 
 
 CHOSEN = frozenset({"dataset._target_", "strategy._target_"})
@@ -82,17 +78,6 @@ def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
 def comparable_text(leaves: Leaves) -> str:
     """A text that is equal for equal configurations only."""
     return repr(sorted((key, repr(comparable(key, value))) for key, value in leaves.items()))
-
-
-def comparable(key: str, value: Any) -> Any:
-    """A value as it is compared: 0 and 0.0 are equal, but not 1 and 1.0 of ``clients_per_round`` (one, and all).
-
-    A class of fedrun is the same in another module.
-    """
-    if key.endswith("_target_") and isinstance(value, str):
-        return class_name(value)
-    whole = isinstance(value, float) and value.is_integer() and not key.endswith(COUNT_OR_SHARE)
-    return int(value) if whole else value
 
 
 def _same_setting(runs: Sequence[Run]) -> list[str]:

@@ -64,6 +64,29 @@ def test_a_value_that_no_grid_lists_goes_into_all_and_each_job_is_made_once():
     assert jobs(SEEDS, GRIDS, ["seed=1,5", "strategy=c"]) == [["seed=1", "strategy=c"], ["seed=5", "strategy=c"]]
 
 
+@pytest.mark.parametrize(
+    ("argument", "strategies"),
+    [
+        ("lr=0.1", "a"),
+        ("lr=1e-1", "a"),
+        ("lr=.1", "a"),
+        ("lr=1", "b"),
+        ("lr='1.0'", "ab"),  # a text is no number
+        ("sizes=[1, 2]", "a"),
+        ("exact=true", "b"),
+        ("clients_per_round=1", "a"),  # one client
+        ("clients_per_round=1.0", "b"),  # all clients
+    ],
+)
+def test_values_are_those_of_a_grid_however_they_are_written(argument: str, strategies: str) -> None:
+    several = [
+        {"strategy": "a", "lr": "0.1", "sizes": [1, 2], "exact": False, "clients_per_round": 1},
+        {"strategy": "b", "lr": "1.0,2.0", "sizes": [3], "exact": True, "clients_per_round": 1.0},
+    ]
+    made = {override for job in jobs({}, several, [argument]) for override in job if override.startswith("strategy=")}
+    assert made == {f"strategy={strategy}" for strategy in strategies}
+
+
 def test_what_is_removed_stays_so():
     assert jobs({}, [{}], ["~hparams", "seed=0,1"]) == [["~hparams", "seed=0"], ["~hparams", "seed=1"]]
 

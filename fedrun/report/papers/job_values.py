@@ -12,9 +12,9 @@ from fedrun.config.composed import Composed, compose
 from fedrun.config.dotted_keys import NO_VALUE, value_at
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import Scale, unseeded
+from fedrun.config.identity import comparable
 from fedrun.config.options import config_dir_option
 from fedrun.config.overrides import parsed
-from fedrun.report.settings import comparable
 
 Values = Mapping[str, Any]
 """Keys and groups with their values, as read from overrides."""
