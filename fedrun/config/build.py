@@ -190,6 +190,8 @@ def _likely_mistake(value: Any, problem: Mapping[str, Any], where: str) -> str:
         return f"; a sweep over {span[1]} to {span[2]}: -m '{where}=range({span[1]},{int(span[2]) + 1})'"
     if str(value) in options(where.replace(".", "/")):
         return f"; in a file: defaults: [override /{where.replace('.', '/')}: {value}]"
+    if isinstance(value, int) and problem["type"] == "string_type":
+        return f"""; in quotes it is one: '{where}="{shown(value)}"'"""
     if isinstance(value, str) and needs_quotes(value):
         return f"; {in_message(repr(value))} in quotes is a text"
     return ""

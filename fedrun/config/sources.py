@@ -12,7 +12,7 @@ from fedrun.config.as_config import Plain
 from fedrun.config.composed import Composed, compose
 from fedrun.config.defaults_entry import SELF, entry_of
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
-from fedrun.config.grids import Job, jobs
+from fedrun.config.grids import NO_JOBS, Job, jobs
 from fedrun.config.hydra_config import hydra_config, hydra_options
 from fedrun.config.options import conf_dir, content, files_in, groups, listed_file, option_folders
 from fedrun.config.overrides import parsed, with_implied
@@ -79,13 +79,15 @@ def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> s
         config_dir: folder of further options.
 
     Raises:
-        InputError: the configuration cannot be composed, or has no such key.
+        InputError: the configuration cannot be composed, or has no such key; or a sweep has no jobs.
     """
     arguments = with_implied(overrides)
     folders = option_folders(config_dir)
     common = [argument for argument in arguments if not parsed(argument).is_sweep_override()]
     composed = compose(common, config_dir)
     all_jobs, tuned = _runs(arguments, common, config_dir)
+    if not all_jobs:
+        raise InputError(NO_JOBS)
     jobs_by_value: dict[str, list[Job]] = {}
     for job in all_jobs:
         if (value := _value(key, compose(job, config_dir), folders)) is not NO_VALUE:

@@ -102,7 +102,7 @@ def _check_jobs(config: DictConfig) -> None:
 
     from fedrun.config.composed import Composed, compose_plainly
     from fedrun.config.composition_errors import composing
-    from fedrun.config.grids import unseeded
+    from fedrun.config.grids import NO_JOBS, unseeded
     from fedrun.config.options import config_dir_option, option_folders
     from fedrun.experiment.experiment import build_experiment
     from fedrun.sweeps.search import check_keys, check_metric, check_stages, planned
@@ -116,7 +116,7 @@ def _check_jobs(config: DictConfig) -> None:
         known, searched = planned(config, loader)
         check_stages(searched)
     if not known:
-        raise InputError("this sweep has no jobs: some key has no values, or hydra.sweeper.grids is empty")
+        raise InputError(NO_JOBS)
     folders: dict[Path, int] = {}
     further = config_dir_option()
 

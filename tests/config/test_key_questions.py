@@ -121,6 +121,11 @@ def test_an_option_of_ones_own_is_explained(own: Path) -> None:
     assert lines[at + 2] == "  default  0.25 with model=small"
 
 
+def test_why_in_a_sweep_without_jobs() -> None:
+    with pytest.raises(InputError, match=r"^this sweep has no jobs: some key has no values, or "):
+        why("local.lr", ["hydra.mode=MULTIRUN", "seed=range(0,0)"])
+
+
 @pytest.mark.parametrize("defaults", ["", " 5"])
 def test_a_file_of_another_form_does_not_end_the_explanation_of_a_key(own: Path, defaults: str) -> None:
     (own / "model" / "odd.yaml").write_text(f"defaults:{defaults}\n")

@@ -37,6 +37,8 @@ REFUSED = {
     "rounds='5'": "rounds=5: allowed: an integer, at least 1; '5' in quotes is a text",
     "targets='[0.9]'": "targets=[0.9]: allowed: a list, each item either a finite number, above 0 and at most 1, or a "
     "text; '[0.9]' in quotes is a text",
+    "name=2024": "name=2024: allowed: a text; in quotes it is one: 'name=\"2024\"'",
+    "name=true": "name=true: allowed: a text; in quotes it is one: 'name=\"true\"'",
     "partition.beta=[0.1,1.0]": "partition.beta=[0.1,1.0]: allowed: a finite number, above 0 and at most 1e+300; a "
     "sweep over several values has no brackets: partition.beta=0.1,1.0",
     "seed=0..3": "seed=0..3: allowed: an integer, at least 0; a sweep over 0 to 3: -m 'seed=range(0,4)'",
