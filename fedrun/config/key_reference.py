@@ -18,6 +18,7 @@ from fedrun.config.dotted_keys import flattened, value_at
 from fedrun.config.marks import unused_with
 from fedrun.config.options import (
     HYDRA_GROUPS,
+    SETTINGS,
     conf_dir,
     content,
     files_in,
@@ -29,9 +30,6 @@ from fedrun.config.options import (
 )
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
-
-SETTINGS = ("experiment", "hparams")
-"""Groups whose options change values of keys that others have."""
 
 
 @dataclass(frozen=True)

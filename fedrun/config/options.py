@@ -23,6 +23,9 @@ from fedrun.system.yaml_file import read_yaml
 CHOSEN_BY_PATH = ("experiment",)
 """Groups whose folders are parts of an option's name: each paper's experiments have their own folder."""
 
+SETTINGS = ("experiment", "hparams")
+"""Groups whose options change values of keys that others have."""
+
 HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper")
 """Groups of Hydra to which fedrun adds options."""
 

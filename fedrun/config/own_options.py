@@ -7,14 +7,15 @@ from pathlib import Path
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.defaults_entry import SELF, entry_of
-from fedrun.config.options import conf_dir, files_in, groups, option_folders, readable
+from fedrun.config.options import SETTINGS, conf_dir, files_in, groups, header, option_folders, readable
 from fedrun.system.errors import InputError
 
 
 def check_forms(choices: Mapping[str, str | None], folders: Sequence[Path]) -> None:
     """Reject chosen options whose files Hydra would not use as they are meant.
 
-    Hydra takes a text for a key, and of two files of the same name it uses fedrun's.
+    Hydra takes a text for a key, and of two files of the same name it uses fedrun's. Without another place in its first
+    line, the keys of a setting would be below ``hparams``.
 
     Args:
         choices: the option of each group, which may have its place after ``@``.
@@ -31,6 +32,8 @@ def check_forms(choices: Mapping[str, str | None], folders: Sequence[Path]) -> N
             continue
         if problem := _problem(file, readable(file)):
             raise InputError(f"{file}: {problem}")
+        if chosen in SETTINGS and "@package" not in header(file):
+            raise InputError(f"{file}: would set keys below {group}; allowed: with the first line # @package _global_")
         if used.is_file() and used.read_bytes() != file.read_bytes():
             raise InputError(f"{file}: fedrun has an option of this name, and would use it; allowed: another name")
 

@@ -122,6 +122,21 @@ def test_a_file_of_another_form_that_a_defaults_list_names(own: Path) -> None:
         compose(["strategy=habit"], config_dir=own)
 
 
+@pytest.mark.parametrize(
+    ("name", "argument"), [("hparams/digits.yaml", "dataset=digits"), ("experiment/mine/x.yaml", "experiment=mine/x")]
+)
+def test_a_setting_that_does_not_say_its_place(own: Path, name: str, argument: str) -> None:
+    file = own / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("local: {lr: 0.5}\n")
+    message = f"{file}: would set keys below {name.partition('/')[0]}; allowed: with the first line # @package _global_"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        compose([argument], config_dir=own)
+    for first_line, keys in {"# @package _global_": "local: {lr: 0.5}", "# @package local": "lr: 0.5"}.items():
+        file.write_text(f"{first_line}\n{keys}\n")
+        assert compose([argument], config_dir=own).config["local"]["lr"] == 0.5
+
+
 def test_a_setting_with_nothing_below_strategy(own: Path) -> None:
     (own / "hparams/digits-strong.yaml").write_text("# @package _global_\nstrategy:\n")
     for client in ("strong", "sgd"):
