@@ -100,6 +100,8 @@ def build(node: Any, path: str) -> Any:
         raise InputError(f"{path}={shown(node)}: allowed: numbers up to {LARGEST:g}, as float32 ends at 3.4e38")
     if isinstance(node, int) and abs(node) > LARGEST_INTEGER and not path.endswith("seed"):
         raise InputError(f"{path}={node}: allowed: whole numbers up to {LARGEST_INTEGER:g}")
+    if isinstance(node, str) and any("\ud800" <= character <= "\udfff" for character in node):  # bytes of the shell
+        raise InputError(f"{path}={in_message(node)}: is not UTF-8; allowed: texts and paths in UTF-8")
     if isinstance(node, Sequence) and not isinstance(node, str):
         return tuple(build(item, f"{path}[{index}]") for index, item in enumerate(node))
     if not isinstance(node, Mapping):

@@ -37,6 +37,7 @@ REFUSED = {
     "rounds='5'": "rounds=5: allowed: an integer, at least 1; '5' in quotes is a text",
     "targets='[0.9]'": "targets=[0.9]: allowed: a list, each item either a finite number, above 0 and at most 1, or a "
     "text; '[0.9]' in quotes is a text",
+    "data_dir='/data/caf\udce9'": r"data_dir=/data/caf\udce9: is not UTF-8; allowed: texts and paths in UTF-8",
     "name=2024": "name=2024: allowed: a text; in quotes it is one: 'name=\"2024\"'",
     "name=true": "name=true: allowed: a text; in quotes it is one: 'name=\"true\"'",
     "partition.beta=[0.1,1.0]": "partition.beta=[0.1,1.0]: allowed: a finite number, above 0 and at most 1e+300; a "
