@@ -219,12 +219,13 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
             continue
         unreadable: list[OSError] = []
         below = run_folders(folders, unreadable.append) or runs_of_sweeps(folders)
-        problems += [
+        lost = [
             f"{error.filename}: cannot be read ({error.strerror}); runs in and below it are left out"
             for error in unreadable
             if Path(error.filename).name != Path(CONFIG).parent.name  # a run's own folder: reported with the run
         ]
-        if not (below or unreadable):
+        problems += lost
+        if not (below or lost):
             problems.append(f"{place}: holds no run (no {METRICS} and no {SUMMARY})")
         for folder in below:
             run_paths.setdefault(folder.resolve(), folder)

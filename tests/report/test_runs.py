@@ -70,6 +70,13 @@ def test_a_run_whose_configuration_cannot_be_listed_is_named_once(folders, monke
     assert problem.startswith(f"{run}/.hydra/config.yaml: cannot be read (")
 
 
+def test_a_folder_with_nothing_but_a_configuration_that_cannot_be_listed_holds_no_run(folders, monkeypatch):
+    (folders.top / ".hydra").mkdir(parents=True)
+    refuse_to_list(monkeypatch, folders.top / ".hydra")
+    (problem,) = find([str(folders.top)]).problems
+    assert problem == f"{folders.top}: holds no run (no metrics.jsonl and no summary.json)"
+
+
 def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
     names = (
         "no config",
