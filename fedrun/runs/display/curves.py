@@ -99,7 +99,7 @@ def curve(seeds: Seeds, key: str, against: Against = "rounds") -> Curve | None:
     finite = np.where(complete, values, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
         mean, std = finite.mean(axis=0), finite.std(axis=0)
-    complete &= np.isfinite(mean + std)  # sums of huge values overflow
+        complete &= np.isfinite(mean + std)  # sums of huge values overflow
     if not complete.any():
         return None
     estimated = any(f"{key}{ESTIMATE}" in row for rows in seeds for row in rows)

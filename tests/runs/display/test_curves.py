@@ -30,7 +30,8 @@ def test_a_curve_has_a_gap_where_the_sum_of_the_values_is_no_float():
     found = curve([rows(r0=1.7e308, r1=1.0), rows(r0=1.7e308, r1=3.0)], "test/loss")
     np.testing.assert_array_equal(found.mean, [math.nan, 2.0])
     np.testing.assert_array_equal(found.std, [math.nan, 1.0])
-    assert curve([rows(r0=1.7e308), rows(r0=1.7e308)], "test/loss") is None
+    for value in (1.7e308, -1.7e308):
+        assert curve([rows(r0=value), rows(r0=value)], "test/loss") is None
 
 
 def test_an_estimate_stands_where_an_adaptive_evaluation_stopped_early():
