@@ -164,7 +164,7 @@ def check(options: argparse.Namespace) -> None:
         options.to = f"{folder}/{PICTURES}/{picture.replace('/', '_')}{against}.png"
     if picture and Path(options.to).suffix not in (".png", ".pdf", ".svg"):
         raise InputError(f"--to {options.to}: allowed for a picture: a file whose name ends in .png, .pdf or .svg")
-    if options.to and Path(options.to).is_dir():
+    if options.to and (options.to.endswith("/") or Path(options.to).is_dir()):
         raise InputError(f"--to {options.to}: is a folder; allowed: a file")
 
 

@@ -256,6 +256,7 @@ REFUSED = [
     (("{runs}", "--curve", "test/loss", "--to", "/dev/null/c.png"), "/dev/null/c.png: cannot be written"),
     (("{runs}", "--curve", "test/loss", "--to", "{empty}/c.eps"), "--to {empty}/c.eps: allowed for a picture: a file "),
     (("{runs}", "--to", "{empty}"), "--to {empty}: is a folder; allowed: a file"),
+    (("{runs}", "--to", "{empty}/new/"), "--to {empty}/new/: is a folder; allowed: a file"),
     (("{runs}", "--curve", "test/loss", "--to", "{empty}/c"), "--to {empty}/c: allowed for a picture: a file whose "),
     (("{runs}", "--curve", ""), "--curve: is empty; leave it out, or name one"),
     (
