@@ -275,18 +275,19 @@ def suggestion(arm: Arm, metric: str, command: str, before: Plain) -> str:
 
     seeds = ", ".join(override.partition("=")[2] for seed in arm.seeds for override in seed)
     over = f"mean over the seeds {seeds}" if seeds else "with the default seed"
-    lines = [
-        "# @package _global_",
-        f"# Suggested by: {command}",
-        f"# For: {' '.join(without_implied(arm.overrides)) or 'the default configuration'}",
-        f"# {wording.name(metric)} after the last round, {over}:",
+    comments = [
+        "@package _global_",
+        f"Suggested by: {command}",
+        f"For: {' '.join(without_implied(arm.overrides)) or 'the default configuration'}",
+        f"{wording.name(metric)} after the last round, {over}:",
         *(
-            f"#   {' '.join(tried)}: {'failed' if math.isnan(mean) else wording.value(metric, mean)}"
+            f"  {' '.join(tried)}: {'failed' if math.isnan(mean) else wording.value(metric, mean)}"
             for tried, mean in arm.scores.items()
         ),
     ]
     if arm.edges:
-        lines.append(f"# At an end of its grid, so that better values may lie beyond: {', '.join(arm.edges)}")
+        comments.append(f"At an end of its grid, so that better values may lie beyond: {', '.join(arm.edges)}")
+    lines = [f"# {line}" for comment in comments for line in comment.splitlines()]  # a value may have several lines
     merged = OmegaConf.merge(before, OmegaConf.from_dotlist(list(arm.chosen)))
     return "\n".join([*lines, OmegaConf.to_yaml(merged)])
 

@@ -204,6 +204,16 @@ def test_a_suggestion_is_an_option_of_hparams(tmp_path):
     assert OmegaConf.to_container(OmegaConf.load(paths[0])) == {"local": {"lr": 1.0}}
 
 
+def test_a_suggestion_after_a_command_of_several_lines_can_be_used(tmp_path: Path) -> None:
+    notes = "tracking.notes='first\nsecond'"
+    (arm,) = arms([[notes]])
+    settle(trials([arm], {"local.lr": "0.5"}, lambda job, key: True), [outcome(0.5)], METRIC)
+    (path,) = suggest([arm], METRIC, f"fedrun {notes}", tmp_path / "hparams")
+    text = path.read_text()
+    assert "# Suggested by: fedrun tracking.notes='first\n# second'\n# For: tracking.notes='first\n# second'\n" in text
+    assert OmegaConf.load(path) == {"local": {"lr": 0.5}}
+
+
 def test_a_suggestion_replaces_the_option_of_its_name(tmp_path: Path) -> None:
     """celeba-fedadam in conf/hparams.yaml: strategy.server.lr=0.001 and buffers=frozen. The rate alone is tuned."""
     (arm,) = arms([["seed=0"]])
