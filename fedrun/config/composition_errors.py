@@ -54,15 +54,13 @@ def message_for(error: Exception, arguments: Sequence[str], config_dir: Path | N
     ``config_dir`` is the folder of further options; None: the running command's.
     """
     folder = config_dir or config_dir_option()
-    if folder and not isinstance(error, (InputError, OverrideParseException)):
-        missing = isinstance(error, MissingConfigException)
-        if wrong := wrong_file(arguments, folder, missing):
-            return wrong
+    if folder and isinstance(error, MissingConfigException) and (wrong := wrong_file(arguments, folder, missing=True)):
+        return wrong
     return _message_for(error, arguments, folder)
 
 
 def _message_for(error: Exception, arguments: Sequence[str], folder: Path | None) -> str:
-    """As :func:`message_for`, once all chosen files of further options are known to have the form of options."""
+    """As :func:`message_for`, without the search for a defaults list that names no option."""
     text = " ".join(str(error).split())
     if not text and isinstance(error.__cause__, Exception):  # Hydra wraps OmegaConf's errors in empty ones
         return _message_for(error.__cause__, arguments, folder)
