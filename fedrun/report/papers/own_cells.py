@@ -26,7 +26,8 @@ def own_cells(
         place: dict[str, str] = {}
         for key, meaning in coordinates.items():
             if (value := coordinate(composed, meaning)) is not None:
-                place |= dict(zip(key.split(), value.split(), strict=False))  # the last of several may be missing
+                names = key.split()  # the value of the last one may have spaces, or be missing
+                place |= dict(zip(names, value.split(" ", len(names) - 1), strict=False))
         places[tuple(place.items())] = None
     return [
         Cell(

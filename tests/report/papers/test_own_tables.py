@@ -10,6 +10,7 @@ import pytest
 from fedrun.cli import report
 from fedrun.cli.entrypoint import exit_status
 from fedrun.config.options import with_config_dir
+from fedrun.report.papers.cell_jobs import cell_configs
 from fedrun.report.papers.own_cells import coordinate
 from fedrun.report.papers.paper import numbers_file
 from fedrun.report.papers.paper_table import is_number, paper_table
@@ -179,6 +180,15 @@ def test_without_the_papers_numbers_a_table_has_ours(own: Path, folders: Folders
     assert accuracy.header == ("strategy", "lr=0.1: ours", "lr=0.2: ours")
     assert accuracy.rows == (("fedavg", "71.0 ± 1.0", "not run"), ("strong", "not run", "81.0 ± 1.0"))
     assert loss.rows == (("fedavg", "0.290 ± 0.010", "not run"), ("strong", "not run", "0.190 ± 0.010"))
+
+
+def test_the_value_of_a_coordinate_may_have_spaces(own: Path) -> None:
+    (own / CSV).unlink()
+    text = (own / TABLE).read_text().replace("lr: local.lr={}", "notes: tracking.notes={}")
+    text = text.replace('local.lr: "0.1,0.2"', 'tracking.notes: "first try,second"').replace("[lr]", "[notes]")
+    (own / TABLE).write_text(text)
+    assert {cell.setting["notes"] for cell in load("mine/table1").cells()} == {"first try", "second"}
+    assert len(cell_configs("mine/table1", "full")) == 8  # two strategies, two notes and two metrics
 
 
 def test_the_value_of_a_coordinate_with_the_most_conditions(own: Path) -> None:
