@@ -69,10 +69,8 @@ def relevant(config: Mapping[str, Any]) -> Plain:
 
 def _uncached(node: Any) -> Any:
     if isinstance(node, Mapping):
-        own = not str(node.get("_target_", "fedrun.")).startswith(
-            "fedrun."
-        )  # a key of a user's class may mean anything
-        return {key: _uncached(value) for key, value in node.items() if own or key not in CACHING}
+        of_fedrun = str(node.get("_target_", "fedrun.")).startswith("fedrun.")  # a user's key may mean anything
+        return {key: _uncached(value) for key, value in node.items() if not (of_fedrun and key in CACHING)}
     return [_uncached(item) for item in node] if isinstance(node, list) else node
 
 
