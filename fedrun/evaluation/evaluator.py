@@ -364,9 +364,7 @@ class Evaluator:
             return self._evaluate(models, indices)
         batches = ranks.part(-(-len(indices) // size))
         part = indices[size * batches.start : size * batches.stop]
-        results = ranks.all_gather(self._evaluate(models, part) if len(part) else None)
-        parts = [of_rank for of_rank in results if of_rank is not None]
-        return joined(parts) if parts else self._evaluate(models, indices)
+        return joined(ranks.all_gather(self._evaluate(models, part)))
 
     def _evaluate(self, models: Sequence[torch.Tensor], indices: torch.Tensor) -> SampleResults:
         evaluation, network, samples = self._experiment.evaluation, self._phase.network, self._phase.samples

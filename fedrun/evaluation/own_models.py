@@ -63,8 +63,8 @@ def own_results(
         network.load(result.model)
         if of_train:
             train_loss[number] = evaluate(network, samples, train[number], batch_size).mean_loss
-        if group.test is not None and len(test := group.test[number]):
-            tested = evaluate(network, samples, test, batch_size)
+        if group.test is not None:
+            tested = evaluate(network, samples, group.test[number], batch_size)
             test_loss[number] = tested.mean_loss
             score[number] = tested.mean_score
     for part, values in ranks.all_gather((clients, results[:, clients])):

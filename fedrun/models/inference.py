@@ -105,8 +105,10 @@ def _results(
     of_batch: Callable[[torch.Tensor], OfBatch], samples: Samples, indices: torch.Tensor, batch_size: int
 ) -> SampleResults:
     """The results for sample numbers ``[n]``, batch by batch."""
-    parts = [of_batch(batch) for batch in torch.split(indices.to(samples.inputs.device), batch_size)]
-    losses, predictions, targets = (torch.cat(some).cpu() for some in zip(*parts, strict=True))
+    count = len(indices)
+    numbers = indices if count else indices.new_zeros(1)  # a network may reject a batch without samples
+    parts = [of_batch(batch) for batch in torch.split(numbers.to(samples.inputs.device), batch_size)]
+    losses, predictions, targets = (torch.cat(some)[:count].cpu() for some in zip(*parts, strict=True))
     return SampleResults(losses, predictions, targets, samples.task)
 
 

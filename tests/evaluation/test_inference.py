@@ -48,6 +48,24 @@ def test_each_of_several_models_counts_in_either_precision():
         torch.testing.assert_close(found.losses, expected)
 
 
+class Rows(nn.Module):
+    """Flattens as many networks do, which PyTorch refuses for a batch without samples."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.view(len(inputs), -1)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_client_without_test_samples_has_no_results(count):
+    flat = FlatNetwork(nn.Sequential(OrderedDict(encoder=Rows(), head=nn.Linear(4, 3))))
+    samples = Samples(torch.ones(2, 1, 2, 2), torch.zeros(2, dtype=torch.int64), Scaled(1.0), torch.device("cpu"))
+    none = torch.empty(0, dtype=torch.int64)
+    models = [flat.vector.clone()] * count
+    found = evaluate(flat, samples, none, 2) if count == 1 else ensemble(flat, models, samples, none, 2)
+    assert (found.losses.tolist(), found.predictions.tolist(), found.targets.tolist()) == ([], [], [])
+    assert np.isnan(found.mean_loss) and np.isnan(found.mean_score)
+
+
 def test_clients_weigh_as_much_as_their_predicted_symbols():
     """Two texts with 3 and 1 symbols, one with none, against as many images. Of the first client's 4 symbols 2 are
     right; its mean loss is (3 · 2 + 1 · 6) / 4.
