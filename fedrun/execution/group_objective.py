@@ -7,6 +7,7 @@ from functools import cached_property, partial
 
 import torch
 
+from fedrun.data.tasks.base import divisor
 from fedrun.execution.context import ExecutionContext
 from fedrun.execution.stacked import Drop, Passed, StackedPerceptron
 from fedrun.execution.vmap import client_views
@@ -207,7 +208,7 @@ class GroupObjective:
         if weights is None:
             return self._samples.encoding(inputs), targets, real, real / count
         weights = weights.view_as(real) * real
-        return self._samples.encoding(inputs), targets, weights, weights / weights.sum(1, keepdim=True).clamp_min(1)
+        return self._samples.encoding(inputs), targets, weights, weights / divisor(weights.sum(1, keepdim=True))
 
     def _record(
         self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, index: int

@@ -66,4 +66,4 @@ def full_gradient(network: FlatNetwork, samples: Samples, indices: torch.Tensor,
         losses, weights = samples.task.loss(outputs, targets), samples.task.weights(targets)
         total += network.backward((losses if weights is None else losses * weights).sum())
         count += len(part) if weights is None else float(weights.sum())
-    return total / max(count, 1)
+    return total / (count or 1)

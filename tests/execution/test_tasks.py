@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from torch import nn
 
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Dataset, Spec, Symbols
-from fedrun.data.tasks.base import Task
+from fedrun.data.samples import Samples
+from fedrun.data.tasks.base import SampleResults, Task
 from fedrun.data.tasks.multi_label import MultiLabel
 from fedrun.data.tasks.regression import Regression
 from fedrun.data.tasks.symbols import IGNORED, LanguageModelling
@@ -24,6 +26,7 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.clustering.base import ClusteringRound, Measure
 from fedrun.strategies.vectors import MODEL
+from fedrun.training.train import full_gradient
 
 from ..conftest import SIZES, MakeExperiment, first_executor, small_images
 from ..helpers.small_networks import convolution, mlp
@@ -141,6 +144,50 @@ def test_one_client_descends_the_batch_loss(make_experiment: MakeExperiment, cas
         parameter.data.copy_(value)
     state, _ = simulation.advance(state)
     assert torch.allclose(state.server.model, expected, atol=1e-6)
+
+
+@dataclass(frozen=True)
+class WeightedSquares(Task):
+    """Targets ``[n, 2]`` are a number and the sample's weight."""
+
+    measures: ClassVar[tuple[str, ...]] = ("square_error",)
+
+    def check_targets(self, targets: torch.Tensor, outputs: int, where: str) -> None:
+        """All are allowed."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs[:, 0] - targets[:, 0]).square()
+
+    def weights(self, targets: torch.Tensor) -> torch.Tensor:
+        return targets[:, 1]
+
+    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
+        return outputs
+
+    def scores(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return self.loss(predictions, targets)
+
+    def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
+        return {"square_error": results.mean_score}
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized", "sample_level"])
+def test_weights_count_in_relation_to_each_other(make_experiment: MakeExperiment, executor: str) -> None:
+    """As shares that sum to less than 1 in a batch, or a thousand times as large; also in a gradient of all samples."""
+    changes: dict[str, object] = {"hardware": {"executor": executor}}
+    if executor == "sample_level":  # without noise, every sample in its one step
+        changes = {"privacy": option("privacy", "sample_level", noise_multiplier=0.0, clip=1.0, sample_share=1.0)}
+    models, gradients = [], []
+    for scale in (0.002, 2.0):
+        data = images(Regression(), 2)
+        targets = torch.stack([data.targets[:, 0], scale * (1 + data.targets[:, 1])], 1)
+        data = replace(data, spec=Spec((1, 4, 4), 1, task=WeightedSquares()), targets=targets)
+        simulation = Simulation(make_experiment(dataset=data, network=mlp, targets=(), **changes))
+        models.append(simulation.advance(simulation.initial())[0].server.model)
+        simulation.network.load(models[0])
+        gradients.append(full_gradient(simulation.network, Samples.of(data, torch.device("cpu")), torch.arange(9), 4))
+    torch.testing.assert_close(models[0], models[1], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-5, atol=1e-6)
 
 
 def text_simulation(make_experiment: MakeExperiment) -> Simulation:

@@ -76,13 +76,13 @@ class Task(ABC):
         return self.mean_of(self.loss(outputs, targets), targets)
 
     def weights(self, targets: torch.Tensor) -> torch.Tensor | None:
-        """The weight of each sample in a mean loss, float32 ``[B]``; None: all weights are equal."""
+        """The weight of each sample in a mean loss, float32 ``[B]``, at least 0; None: all weights are equal."""
         return None
 
     def mean_of(self, losses: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The mean of the losses ``[B]`` of samples with these targets, a scalar."""
         weights = self.weights(targets)
-        return losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp_min(1)
+        return losses.mean() if weights is None else (losses * weights).sum() / divisor(weights.sum())
 
     @abstractmethod
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
@@ -104,6 +104,11 @@ class Task(ABC):
             results: results of one model.
             outputs: k.
         """
+
+
+def divisor(weights: torch.Tensor) -> torch.Tensor:
+    """Sums of weights as divisors of weighted sums, of the same shape: 1 without any weight, so that a mean is 0."""
+    return weights.where(weights > 0, 1)
 
 
 @dataclass(frozen=True)
