@@ -121,12 +121,12 @@ class HuggingFace(DatasetConfig):
             return symbols, self._classes(source, split)
         targets = np.full(symbols.shape, IGNORED, np.int64)
         first = (words != NO_WORD) & (np.diff(words, prepend=NO_WORD) != 0)
-        for sample, (row, values) in enumerate(_lists(self.label, split)):
+        for sample, ((row, values), text) in enumerate(zip(_lists(self.label, split), split[self.text], strict=True)):
             classes = self._numbers(source, values, [row] * len(values))
-            if first[sample].any() and words[sample].max() >= len(classes):
+            if len(classes) != len(text):
                 raise InputError(
-                    f"{self.name}: row {row} has {len(classes)} classes in {self.label} and more words in {self.text}; "
-                    "allowed: one for each"
+                    f"{self.name}: row {row} has {len(classes)} classes in {self.label} and {len(text)} words in "
+                    f"{self.text}; allowed: one for each"
                 )
             targets[sample, first[sample]] = classes[words[sample, first[sample]]]
         return symbols, targets
@@ -220,6 +220,12 @@ def opened(config: HuggingFace) -> Source:
         task, names = LanguageModelling(), vocabulary.names
     if listed and config.tokenizer is None:
         raise InputError(f"dataset.tokenizer=null: classes of words ({config.label}) need a tokenizer")
+    least = vocabulary.added + (config.label is not None)  # the next symbols are one more than the inputs
+    if config.length < least:
+        raise InputError(
+            f"dataset.length={config.length}: the tokenizer adds {vocabulary.added} symbols to each text; allowed: at "
+            f"least {least}"
+        )
     spec = Spec((config.length,), len(names), len(vocabulary.names), task, vocabulary.padding)
     return Source(parts, spec, names, number)
 
@@ -357,7 +363,7 @@ def _numbered(config: HuggingFace, split: datasets.Dataset) -> datasets.Dataset:
 def _decoded(sample: Mapping[str, Any], column: str, size: int) -> dict[str, bytes]:
     """The pixels of one sample's image, ``[3, size, size]``."""
     image, row = sample[column], sample[ROW]
-    if image is None:
+    if image is None or (image["bytes"] is None and image["path"] is None):
         raise InputError(f"dataset.image={column}: row {row} has none")
     source = Path(image["path"]) if image["bytes"] is None else image["bytes"]
     try:

@@ -27,10 +27,12 @@ class Vocabulary:
     Attributes:
         names: one per symbol.
         padding: the symbol that fills up shorter texts.
+        added: number of symbols that are added to each text, such as one for its end.
     """
 
     names: tuple[str, ...]
     padding: int
+    added: int = 0
 
 
 @cache
@@ -50,7 +52,8 @@ def vocabulary_of(tokenizer: str | None) -> Vocabulary:
         raise InputError(
             f"dataset.tokenizer={tokenizer}: has neither a symbol for padding nor one for the end of a text"
         )
-    return Vocabulary(tuple(loaded.convert_ids_to_tokens(list(range(len(loaded))))), int(padding))
+    names = tuple(loaded.convert_ids_to_tokens(list(range(len(loaded)))))
+    return Vocabulary(names, int(padding), loaded.num_special_tokens_to_add())
 
 
 def tokenizer_hash(name: str | None) -> str:

@@ -26,6 +26,8 @@ from ...helpers.hub import hub, users_from
 datasets = pytest.importorskip("datasets")
 
 PIXEL = Image.fromarray(np.zeros((1, 1, 3), np.uint8))
+NO_FILE = {"bytes": None, "path": None}
+"""An image of a Parquet file whose two columns are empty."""
 
 
 @pytest.fixture(autouse=True)
@@ -158,6 +160,28 @@ def test_a_tokenizer_and_a_class_for_every_word(tmp_path: Path, tokenizer: str) 
         _ = texts(folder, text="words", label="tags").spec
 
 
+@pytest.mark.parametrize("tags", [[[1, 0, 1], [0]], [[1], [0]]])
+def test_as_many_classes_as_words(tmp_path: Path, tokenizer: str, tags: list[list[int]]) -> None:
+    """Also where the text is cut after its first word, so that its further classes are not used."""
+    rows = {"words": [["ab", "b"], ["a"]], "tags": tags}
+    folder = saved(tmp_path / "tags", rows, rows)
+    message = rf"row 1 has {len(tags[0])} classes in tags and 2 words in words; allowed: one for each$"
+    for length in (3, 6):
+        with pytest.raises(InputError, match=message):
+            texts(folder, text="words", label="tags", tokenizer=tokenizer, length=length).load()
+
+
+def test_a_length_without_room_for_a_text(reviews: Path, tokenizer: str) -> None:
+    """[CLS] and [SEP] are added. The next symbol of the two inputs [CLS] a is [SEP]."""
+    message = "^dataset.length={}: the tokenizer adds 2 symbols to each text; allowed: at least {}$"
+    for length in (1, 2):
+        with pytest.raises(InputError, match=message.format(length, 3)):
+            _ = texts(reviews, tokenizer=tokenizer, length=length).spec
+    with pytest.raises(InputError, match=message.format(1, 2)):
+        _ = texts(reviews, tokenizer=tokenizer, length=1, label=None).spec
+    assert texts(reviews, tokenizer=tokenizer, length=2, label=None).load().targets.shape == (4, 2)
+
+
 def test_a_tokenizer_that_changed_in_its_folder(tmp_path: Path, tokenizer: str) -> None:
     """The library caches symbols; they must not be those of the former tokenizer."""
     transformers = pytest.importorskip("transformers")
@@ -258,6 +282,7 @@ def test_a_test_split_whose_labels_are_not_published(tmp_path: Path) -> None:
         ("label", [{"a": 1}, {"a": 2}], {}, r"^dataset.label=label: has dict; allowed: integers or texts$"),
         ("text", [3, 4], {"text": None, "image": "text"}, r"^dataset.image=text: has int64; allowed: images$"),
         ("picture", [PIXEL, None], {"text": None, "image": "picture"}, "^dataset.image=picture: row 2 has none$"),
+        ("picture", [NO_FILE, NO_FILE], {"text": None, "image": "picture"}, "^dataset.image=picture: row 1 has none$"),
         ("text", ["a", "b"], {"subset": "small"}, "^dataset.subset=small: .* has none; allowed: null$"),
     ],
 )
