@@ -38,6 +38,9 @@ SMALLEST, LARGEST = 0.05, 1000.0
 SMALLEST_BY_PLD = 0.3
 """Below this noise multiplier ε of sampled cohorts is RDP's bound: PLD would take minutes, or all memory."""
 
+NEGLIGIBLE = 1e-100
+"""Below this noise multiplier ε, which is above 1e200, counts as infinite: dp-accounting divides by its square."""
+
 TOLERANCE = 5e-4
 """A calibrated noise multiplier exceeds the least sufficient one by 0.5 to 1.5 times this."""
 
@@ -87,7 +90,7 @@ class Release:
             return None
         if not rounds:
             return 0.0
-        if not self.noise_multiplier:
+        if self.noise_multiplier < NEGLIGIBLE:
             return math.inf
         subsampled = self.cohort < self.clients
         if accountant == "rdp" or (subsampled and self.noise_multiplier < SMALLEST_BY_PLD):

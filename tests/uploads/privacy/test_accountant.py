@@ -56,6 +56,8 @@ def test_as_if_poisson():
 def test_the_ends(by):
     assert Release(10, 2, 1.0, "poisson").epsilon(0, 1e-5, by) == 0.0
     assert Release(10, 2, 0.0, "poisson").epsilon(1, 1e-5, by) == math.inf
+    for cohort in (2, 10):  # noise whose square is no number above 0
+        assert Release(10, cohort, 1e-200, "poisson").epsilon(1, 1e-5, by) == math.inf
 
 
 @pytest.mark.parametrize(
