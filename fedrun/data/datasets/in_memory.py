@@ -130,7 +130,7 @@ class InMemory(DatasetConfig):
                 table = pyarrow.Table.from_pandas(table, preserve_index=False)
             except AttributeError:
                 raise InputError(f"table: {type(table).__name__}; allowed: a table of pandas or pyarrow") from None
-            except (pyarrow.ArrowException, ValueError) as error:  # mixed types in a column, two of one name
+            except (pyarrow.ArrowException, ValueError, TypeError) as error:  # mixed or sparse columns, two of one name
                 reason = one_line("; ".join(map(str, error.args)), 200)
                 raise InputError(f"the table cannot be read: {reason}") from None
         return cls(_with_classes(columns.dataset(table, Path("the table"))))

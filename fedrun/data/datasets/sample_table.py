@@ -33,7 +33,7 @@ SEPARATED = (".csv", ".tsv")
 """Suffixes of text files."""
 DELIMITERS = (b",", b";", b"\t")
 LONGEST_ROW = 2**20
-"""Bytes of the row of names that are read to find the delimiter."""
+"""Bytes of the file that are read to find the delimiter in its row of names."""
 
 AUTO_TEST_SHARE = 0.2
 """The share of the test rows of a table with neither splits nor clients, with ``test_share=auto``."""
@@ -332,9 +332,9 @@ def _separated(path: Path, texts: Sequence[str]) -> pyarrow.Table:
     import pyarrow
     import pyarrow.csv
 
-    with path.open("rb") as file:
-        rows = iter(lambda: file.readline(LONGEST_ROW), b"")
-        names = re.sub(rb'"[^"]*"', b"", next((row for row in rows if row.strip()), b""))
+    with path.open("rb") as file:  # a name may contain line ends
+        rows = re.sub(rb'"[^"]*"', b"x", file.read(LONGEST_ROW)).splitlines()
+    names = next((row for row in rows if row.strip()), b"")
     return pyarrow.csv.read_csv(
         path,
         # Without newlines_in_values a block of the file may begin inside a quoted text.

@@ -202,6 +202,8 @@ def test_a_data_frame():
         fedrun.InMemory.of_table(frame.assign(age=[1, "old", 2]), columns)
     with pytest.raises(InputError, match=r"^the table cannot be read: Duplicate column names"):
         fedrun.InMemory.of_table(pandas.concat([frame, frame], axis=1), columns)
+    with pytest.raises(InputError, match=r"^the table cannot be read: Sparse pandas data \(column age\)"):
+        fedrun.InMemory.of_table(frame.assign(age=pandas.arrays.SparseArray([1.0, 0.0, 2.0])), columns)
     with pytest.raises(InputError, match=r"^table: dict; allowed: a table of pandas or pyarrow$"):
         fedrun.InMemory.of_table({"age": [1.0]}, columns)
     with pytest.raises(InputError, match=r"^columns: Digits; allowed: a dataset option for tables"):

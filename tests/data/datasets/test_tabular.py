@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 import torch
 
+from fedrun.data.datasets.sample_table import read_table
 from fedrun.data.datasets.tabular import Tabular
 from fedrun.data.partitions.natural import Natural
 from fedrun.system.errors import InputError
@@ -358,6 +359,17 @@ def test_delimiters_in_quoted_names_and_empty_lines_do_not_count(tmp_path: Path)
     path.write_text('\n"temp; C","p; h; q",label\n' + "".join(f"{n},{n % 7},{n % 2}\n" for n in range(40)))
     spec = inferred(path).load().spec
     assert (spec.input_shape, spec.classes) == ((2,), 2)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_name_of_several_lines(tmp_path: Path, end: str) -> None:
+    """The delimiter is that of the whole row of names, not of its first line, where a comma is part of a name."""
+    path = tmp_path / "lines.csv"
+    rows = "".join(f"{n};{n % 7};{n % 2}{end}" for n in range(40))
+    path.write_bytes(f'"temp, C{end}(mean)";"p{end}q";label{end}{rows}'.encode())
+    dataset = inferred(path).load()
+    assert dataset.spec.input_shape == (2,)
+    assert f"temp, C{end}(mean)" in inferred(path).keys.columns(path, read_table(path)).features
 
 
 def test_quoted_line_breaks_in_a_large_table(tmp_path: Path) -> None:
