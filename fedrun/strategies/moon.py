@@ -51,9 +51,11 @@ class Moon(ClientStrategy):
         return slice(0, 0)
 
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
-        previous, known = client_state[PREVIOUS], ~client.is_new
-        if client.initial_model is not None:
-            previous, known = torch.where(known, previous, client.initial_model), torch.ones_like(known)
+        known, initial = ~client.is_new, client.initial_model
+        # not zeros, for which a layer that divides by the norm of its weights gives NaN
+        previous = torch.where(known, client_state[PREVIOUS], received[MODEL] if initial is None else initial)
+        if initial is not None:
+            known = torch.ones_like(known)
         return {MODEL: received[MODEL], PREVIOUS: previous, "weight": self.mu * known}
 
     def loss(self, outputs: Outputs, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from fedrun.config.build import option
+from fedrun.data.datasets.base import Spec
 from fedrun.experiment.strategy import Strategy
 from fedrun.runs.checkpoint import Checkpoint, Identity, load, save
 from fedrun.runs.metrics_file import Written
@@ -73,6 +76,19 @@ def test_without_weight_it_is_fedavg(make_experiment, network):
     experiment = make_experiment(network=network, local={"epochs": 2})
     contrastive = final_model(replace(experiment, strategy=moon(0.0)), 3)
     torch.testing.assert_close(contrastive, final_model(experiment, 3), rtol=1e-6, atol=1e-7)
+
+
+def normalised_weights(spec: Spec) -> nn.Sequential:
+    """The first layer has no outputs if all its numbers are 0: it divides by the norm of its weights."""
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(math.prod(spec.input_shape), 6))
+    encoder = nn.Sequential(nn.Flatten(), layer, nn.Tanh())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+
+def test_a_first_round_is_fedavgs_for_weights_that_are_normalised(make_experiment):
+    experiment = make_experiment(network=normalised_weights, local={"epochs": 2})
+    contrastive = final_model(replace(experiment, strategy=moon()), 1)
+    torch.testing.assert_close(contrastive, final_model(experiment, 1), rtol=1e-6, atol=1e-7)
 
 
 def test_the_whole_previous_model_is_in_the_client_state_and_in_a_checkpoint(make_experiment, tmp_path):
