@@ -20,7 +20,10 @@ class FrozenEncoders:
 
     def __init__(self, network: FlatNetwork, models: Mapping[str, torch.Tensor]) -> None:
         module = network.network
-        shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}  # all replaced or fixed
+        # what is replaced or fixed, and results that layers have kept: tensors with a gradient's graph cannot be copied
+        kept = (value for layer in module.modules() for value in vars(layer).values())
+        tensors = (*module.parameters(), *module.buffers(), *kept)
+        shared = {id(tensor): tensor for tensor in tensors if isinstance(tensor, torch.Tensor)}
         self._encoder, self._head = (copy.deepcopy(module.get_submodule(name), shared) for name in ("encoder", "head"))
         for layer in self._encoder.modules():
             if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):

@@ -85,6 +85,32 @@ def normalised_weights(spec: Spec) -> nn.Sequential:
     return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
 
 
+class KeepsFeatures(nn.Module):
+    """Keeps what it has computed, with its gradient's graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 6)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.features = torch.tanh(self.layer(inputs.flatten(1)))
+        return self.features
+
+
+def keeps_features(spec: Spec) -> nn.Sequential:
+    return nn.Sequential(OrderedDict(encoder=KeepsFeatures(), head=nn.Linear(6, spec.classes)))
+
+
+def keeps_nothing(spec: Spec) -> nn.Sequential:
+    encoder = nn.Sequential(OrderedDict(flat=nn.Flatten(), layer=nn.Linear(16, 6), tanh=nn.Tanh()))
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+
+def test_a_layer_may_keep_what_it_has_computed(make_experiment):
+    models = [final_model(make_experiment(network=net, strategy=moon()), 2) for net in (keeps_features, keeps_nothing)]
+    assert torch.equal(*models)
+
+
 def test_a_first_round_is_fedavgs_for_weights_that_are_normalised(make_experiment):
     experiment = make_experiment(network=normalised_weights, local={"epochs": 2})
     contrastive = final_model(replace(experiment, strategy=moon()), 1)
