@@ -301,6 +301,12 @@ MISTAKES = {
         "@config_class\nclass X(Colluding):\n    pass\n",
         r"^strategy\.client\._target_=own_mistakes_abstract\.abstract\.X: does not define forged; allowed: a class ",
     ),
+    "sizeless": (
+        "from fedrun.config.config_class import config_class\n"
+        "from fedrun.uploads.compression.base import Compressor\n"
+        "@config_class\nclass X(Compressor):\n    def compress(self, vector, draw): ...\n",
+        r"^strategy\.client\._target_=own_mistakes_sizeless\.sizeless\.X: does not define size; allowed: a class ",
+    ),
     "misspelt": (
         "from fedrun.config.config_class import config_class\n"
         "from fedrun.strategies.client import ClientStrategy\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -52,7 +53,7 @@ class Compression(UploadTransform):
 
 
 @config_class
-class Compressor(Compression):
+class Compressor(Compression, ABC):
     """A compressor of the clients' displacements, with or without error feedback.
 
     Error feedback (Stich et al., 2018, arXiv 1809.07599; Karimireddy et al., 2019, arXiv 1901.09847): a client keeps
@@ -86,6 +87,7 @@ class Compressor(Compression):
         """Whether all clients of a round draw the same random numbers."""
         return False
 
+    @abstractmethod
     def compress(self, vector: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
         """C(v): the vector that the receiver decodes.
 
@@ -96,11 +98,10 @@ class Compressor(Compression):
         Returns:
             A new tensor, float32 ``[d]``.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def size(self, entries: int) -> int:
         """Bytes of a compressed vector of this length."""
-        raise NotImplementedError
 
     def parts(self, shape: Shape) -> list[int]:
         """The lengths of the parts of a displacement that are compressed, in order; a skipped head follows them."""
