@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -56,20 +57,27 @@ def network_of(simulation: Simulation, build) -> nn.Module:
 
 
 def assert_equal_after(
-    simulation: Simulation, naive: NaiveServer, rounds: int = 3, tolerance: float = 1e-5, cohort: int = COHORT
+    simulation: Simulation,
+    naive: NaiveServer,
+    rounds: int = 3,
+    tolerance: float = 1e-5,
+    cohort: int = COHORT,
+    also: Sequence[Simulation] = (),
 ) -> None:
-    """Both run ``rounds`` rounds; every float tensor must agree after each."""
-    state = simulation.initial()
-    before = state.server.model.clone()
+    """All run ``rounds`` rounds, also further simulations; every float tensor must agree after each."""
+    simulations = (simulation, *also)
+    states = [each.initial() for each in simulations]
+    before = states[0].server.model.clone()
     for index in range(rounds):
-        state, _ = simulation.advance(state)
         naive.round(index, select(naive.seed, index, len(naive.data), cohort).tolist())
-        for name, own in simulation.network.layout.views(state.server.model).items():
-            other = naive.network.state_dict()[name]
-            torch.testing.assert_close(
-                own, other, rtol=tolerance, atol=tolerance / 10, msg=lambda m, n=name: f"{n}: {m}"
-            )
-    assert not torch.allclose(before, state.server.model, atol=1e-2)  # there was something to compare
+        expected = naive.network.state_dict()
+        for number, each in enumerate(simulations):
+            states[number], _ = each.advance(states[number])
+            for name, own in each.network.layout.views(states[number].server.model).items():
+                torch.testing.assert_close(
+                    own, expected[name], rtol=tolerance, atol=tolerance / 10, msg=lambda m, n=name: f"{n}: {m}"
+                )
+    assert not torch.allclose(before, states[0].server.model, atol=1e-2)  # there was something to compare
 
 
 def final_model(experiment, rounds: int) -> torch.Tensor:

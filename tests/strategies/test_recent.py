@@ -361,22 +361,25 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
 @pytest.mark.parametrize(
     ("case", "momentum"), [*((case, 0.0) for case in CASES), ("fedcm", 0.9), ("mofedsam", 0.9), ("fedacg", 0.9)]
 )
-def test_networks(make_experiment, case, momentum, executor):
+def test_networks(make_experiment, case, momentum):
+    """With both executors."""
     client_strategy, server_strategy, kind, settings = CASES[case]
     experiment = make_experiment(
         network=mlp,
         local={"epochs": 2, "lr": 0.2, "lr_decay": 0.5, "momentum": momentum},
         strategy=Strategy(client=client_strategy, server=server_strategy),
         clients_per_round=COHORT,
-        hardware={"executor": executor},
     )
-    simulation = Simulation(experiment)
+    simulation, other = (
+        Simulation(replace(experiment, hardware=replace(experiment.hardware, executor=executor)))
+        for executor in ("in_process", "vectorized")
+    )
     clients = NaiveClients(epochs=2, lr=0.2, lr_decay=0.5, momentum=momentum)
-    assert_equal_after(simulation, kind(network_of(simulation, mlp), data_of(simulation), clients, 0, **settings), 4)
+    naive_server = kind(network_of(simulation, mlp), data_of(simulation), clients, 0, **settings)
+    assert_equal_after(simulation, naive_server, 4, also=[other])
 
 
 def test_fedsams_running_statistics_are_those_of_the_unperturbed_pass(make_experiment):
@@ -415,13 +418,16 @@ NEUTRAL = {
 
 
 @pytest.mark.parametrize("network", [mlp, batch_norm])
-@pytest.mark.parametrize("case", NEUTRAL)
-def test_neutral_settings_are_fedavg(make_experiment, case, network):
-    client_strategy, server_strategy, plain = NEUTRAL[case]
-    pair = Strategy(client=client_strategy, server=server_strategy)
-    experiment = make_experiment(network=network, strategy=pair, clients_per_round=COHORT)
-    reference = replace(experiment, strategy=Strategy(client=SGD, server=plain))
-    torch.testing.assert_close(final_model(experiment, 3), final_model(reference, 3), rtol=1e-5, atol=1e-6)
+def test_neutral_settings_are_fedavg(make_experiment, network):
+    experiment = make_experiment(network=network, clients_per_round=COHORT)
+    plain_models = [
+        (plain, final_model(replace(experiment, strategy=Strategy(client=SGD, server=plain)), 3))
+        for plain in (FEDAVG, UNIFORM)
+    ]
+    for case, (client_strategy, server_strategy, plain) in NEUTRAL.items():
+        (expected,) = [model for server, model in plain_models if server is plain]
+        model = final_model(replace(experiment, strategy=Strategy(client=client_strategy, server=server_strategy)), 3)
+        torch.testing.assert_close(model, expected, rtol=1e-5, atol=1e-6, msg=lambda m, c=case: f"{c}: {m}")
 
 
 def test_fedlesam_with_control_variates_or_dynamic_regularisation(make_experiment):
