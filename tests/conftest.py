@@ -126,8 +126,9 @@ def checking() -> Iterator[Fedrun]:
 @pytest.fixture(scope="session")
 def fedrun() -> Iterator[Fedrun]:
     """Commands that run something."""
-    # torch.func imports sympy; accounting takes seconds to import
-    with Fedrun(*RUNS, *SWEEPS, "torch.distributed", "sympy", "dp_accounting.rdp") as command:
+    # torch.func imports sympy; accounting takes seconds to import; TurboSVM and clusters of labels need scikit-learn
+    slow = ("torch.distributed", "sympy", "dp_accounting.rdp", "sklearn.svm", "sklearn.cluster")
+    with Fedrun(*RUNS, *SWEEPS, *slow) as command:
         yield command
 
 

@@ -9,6 +9,7 @@ from hydra.core.plugins import Plugins
 
 from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
+from fedrun.system.source_commit import loaded_commit
 
 for name in (
     "fedrun.cli.application",
@@ -22,3 +23,4 @@ for name in (
 Plugins.instance()  # looks through all modules of Hydra's plugins
 OverridesParser.create().parse_overrides(["seed=0,1", "a/b@c.d=[e, {f: 1.0, g: null}]", "~h", "+i='j'"])  # learns to
 build_experiment(compose())
+loaded_commit()  # git looks through all files

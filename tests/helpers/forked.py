@@ -26,10 +26,35 @@ from typing import IO, Any
 
 from fedrun.system.lazy_import import lazy_import
 
-RUNS = ("fedrun.runs.run", "sklearn.datasets", "rich.console", "pyarrow.parquet", "pyarrow.pandas_compat")
+RUNS = (
+    "fedrun.models.logistic",
+    "fedrun.runs.display.console",
+    "fedrun.runs.display.progress",
+    "fedrun.runs.division",
+    "fedrun.runs.run",
+    "fedrun.simulation.process_count",
+    "pyarrow.pandas_compat",
+    "pyarrow.parquet",
+    "pyarrow.vendored.version",
+    "rich._emoji_codes",
+    "rich.console",
+    "rich.panel",
+    "safetensors.torch",
+    "sklearn.datasets",
+    "torch.utils.serialization.config",
+)
 """The packages that every run needs, or loads where they are installed."""
 
-SWEEPS = ("fedrun.report.sweep_table", "matplotlib.backends.backend_agg", "matplotlib.figure")
+SWEEPS = (
+    "fedrun.report.sweep_table",
+    "fedrun.sweeps.cluster_launcher",
+    "fedrun.sweeps.job_processes",
+    "fedrun.sweeps.jobs_left",
+    "fedrun.sweeps.plugins",
+    "fedrun.sweeps.search",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
+)
 """The packages that a sweep needs as well."""
 
 PATIENCE = 300.0
