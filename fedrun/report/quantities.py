@@ -199,6 +199,8 @@ def metrics(runs: Iterable[Run]) -> list[str]:
 
 def no_such_metric(key: str, recorded: Sequence[str]) -> str:
     """The message that no run has a metric, given those that the runs have recorded."""
+    if key.startswith(NOT_METRICS):
+        return f"{key}: is a cost, not a metric; all tables have the costs, and --curve draws them"
     return f"{key}: no run has this metric{allowed_names(key, recorded, 'fedrun-report RUNS --format csv')}"
 
 

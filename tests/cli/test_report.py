@@ -251,6 +251,7 @@ REFUSED = [
         ("{runs}", "--metric", "test/acuracy"),
         "test/acuracy: no run has this metric; allowed: test/accuracy, test/loss; did you mean test/accuracy?",
     ),
+    (("{runs}", "--metric", "cost/params_up"), "cost/params_up: is a cost, not a metric; all tables have the costs"),
     (("{runs}", "--baseline", "krum"), "baseline krum: no such setting; allowed: local.lr=0.1, local.lr=0.2"),
     (("{runs}", "--curve", "x"), "x: no run has this metric; allowed: test/accuracy, test/loss"),
     (("{runs}", "--curve", "test/loss", "--to", "/dev/null/c.png"), "/dev/null/c.png: cannot be written"),
