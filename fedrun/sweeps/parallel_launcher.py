@@ -83,11 +83,8 @@ class Parallel(SweepLauncher):
         return results
 
     def hardware(self, jobs: Sequence[Sequence[str]]) -> list[DictConfig]:
-        """The jobs' different settings of ``hardware``; one that the whole sweep has is in its own configuration."""
-        common = self.config.hydra.overrides.task
-        different = {
-            tuple(word for word in job if word.startswith("hardware") and word not in common): job for job in jobs
-        }
+        """The jobs' different settings of ``hardware``."""
+        different = {tuple(key for key in job if key.startswith("hardware")): job for job in jobs}
         return [self.configured(0, job).hardware if own else self.config.hardware for own, job in different.items()]
 
     def job(self, number: int, overrides: Sequence[str], at_once: int, gpu: str | None) -> JobReturn:
