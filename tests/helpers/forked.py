@@ -35,13 +35,10 @@ RUNS = (
     "fedrun.simulation.process_count",
     "pyarrow.pandas_compat",
     "pyarrow.parquet",
-    "pyarrow.vendored.version",
-    "rich._emoji_codes",
     "rich.console",
     "rich.panel",
     "safetensors.torch",
     "sklearn.datasets",
-    "torch.utils.serialization.config",
 )
 """The packages that every run needs, or loads where they are installed."""
 
