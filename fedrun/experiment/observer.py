@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedrun.config.own_methods import check_methods
 from fedrun.data.targets import Target
 
 Row = Mapping[str, float | int | None]
@@ -63,6 +64,10 @@ class RunInfo:
 
 class Observer:
     """Watches a run. An observer that raises is dropped with a warning; the run continues."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        check_methods(cls)
 
     def on_start(self, run: RunInfo) -> None:
         """The run begins or is resumed."""

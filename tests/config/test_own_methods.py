@@ -7,6 +7,8 @@ import types
 import pytest
 
 from fedrun.config.config_class import config_class
+from fedrun.data.tasks.base import Task
+from fedrun.experiment.observer import Observer
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.server import ServerStrategy
 from fedrun.system.errors import InputError
@@ -44,6 +46,21 @@ def test_what_would_have_no_effect_is_refused(members: dict[str, object], messag
         config_class(type("Mine", (ClientStrategy,), {"__module__": "package.module", **members}))
     assert str(refusal.value).startswith(f"package.module.Mine.{message}")
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "message"),
+    [
+        (Task, "output_shapes", "output_shapes: fedrun does not use this name; did you mean output_shape?"),
+        (Task, "loss", "loss(constants): allowed: loss(outputs, targets)"),
+        (Observer, "on_rows", "on_rows: fedrun does not use this name; did you mean on_row?"),
+        (Observer, "on_client", "on_client(constants): allowed: on_client(round, done, cohort)"),
+    ],
+)
+def test_tasks_and_observers_are_checked_when_they_are_defined(base: type, name: str, message: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        type("Mine", (base,), {"__module__": "package.module", name: misspelt})
+    assert str(refusal.value).startswith(f"package.module.Mine.{message}")
 
 
 @pytest.mark.parametrize(

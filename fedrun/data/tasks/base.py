@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import torch
 
+from fedrun.config.own_methods import check_methods
 from fedrun.system.errors import InputError
 
 
@@ -26,6 +27,10 @@ class Task(ABC):
     measures: ClassVar[tuple[str, ...]]
     has_classes: ClassVar[bool] = False
     per_symbol: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        check_methods(cls)
 
     @property
     def score(self) -> str:
