@@ -11,7 +11,7 @@ from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.report.baselines import Baselines
 from fedrun.report.comparison import other_data, outcome
 from fedrun.report.quantities import Measured, Quantity
-from fedrun.report.settings import Setting
+from fedrun.report.settings import Setting, renamed
 from fedrun.report.significance import NAMES, compare
 from fedrun.report.table import Table
 from fedrun.report.tested_models import remarks
@@ -47,7 +47,9 @@ def ranking(settings: Sequence[Setting], key: str = TARGETED) -> list[Table]:
     tables = []
     for baseline in baselines.settings:
         peers = [setting for setting in settings if baselines.of(setting) is baseline]
-        tables += _ranked(peers, baseline, Quantity("final", key), baselines.written_condition(baseline))
+        position = peers.index(baseline)
+        peers = renamed(peers)  # the title names what they have in common
+        tables += _ranked(peers, peers[position], Quantity("final", key), baselines.written_condition(baseline))
     return tables
 
 

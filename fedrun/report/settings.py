@@ -124,10 +124,15 @@ def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
             seeds[run.seed] = run
     order = list(dict.fromkeys(keys))
     members = {key: tuple(groups[key][seed] for seed in sorted(groups[key])) for key in order}
-    names = _names([(members[key][0], contents[key]) for key in order])
-    grouped = [Setting(name, contents[key], members[key]) for name, key in zip(names, order, strict=True)]
+    grouped = renamed([Setting("", contents[key], members[key]) for key in order])
     places = {pair: place for place, pair in reversed(list(enumerate((s.dataset, s.strategy) for s in grouped)))}
     return sorted(grouped, key=lambda s: (places[s.dataset, s.strategy], _numbers_by_size(s.name))), problems
+
+
+def renamed(settings: Sequence[Setting]) -> list[Setting]:
+    """The settings, each with the shortest name that tells it from the others of these."""
+    names = _names([(setting.runs[0], setting.leaves) for setting in settings])
+    return [replace(setting, name=name) for name, setting in zip(names, settings, strict=True)]
 
 
 def _with_all_parts(runs: Sequence[Run]) -> Sequence[Run]:

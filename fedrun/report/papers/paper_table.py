@@ -342,10 +342,12 @@ def described_runs(runs: Sequence[Run]) -> str:
     summaries = [run.summary for run in runs if run.summary is not None]
     data = dict.fromkeys(f"{run['dataset']} ({run['data'][:8]})" for run in summaries)
     seeds = sorted({run.seed for run in runs})
-    code = dict.fromkeys(
-        ", ".join(f"{part} {run['versions'].get(part, 'not recorded')}" for part in ("commit", "fedrun", "torch"))
-        for run in summaries
-    )
+    commits: dict[str, dict[str, None]] = {}  # of each pair of versions
+    for run in summaries:
+        recorded = {part: run["versions"].get(part, "not recorded") for part in ("fedrun", "torch", "commit")}
+        commit = recorded.pop("commit")
+        commits.setdefault(", ".join(f"{part} {version}" for part, version in recorded.items()), {})[commit] = None
+    code = [f"{versions}, commit{'s' * (len(made) > 1)} {', '.join(made)}" for versions, made in commits.items()]
     line = f"Data: {', '.join(data)}. Seeds: {', '.join(map(str, seeds))}. Code: {'; '.join(code)}."
     costs = " and ".join(f"{hours:.2g} {what}" for what, hours in cost_in_hours(summaries).items())
     return f"{line} Cost: {costs}." if costs else line

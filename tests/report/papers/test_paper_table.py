@@ -3,7 +3,7 @@ import pytest
 from fedrun.report.papers.matching import match
 from fedrun.report.papers.measurement import Measurement, rounds_needed
 from fedrun.report.papers.paper import Cell
-from fedrun.report.papers.paper_table import cost_in_hours, difference, paper_table
+from fedrun.report.papers.paper_table import cost_in_hours, described_runs, difference, paper_table
 from fedrun.report.papers.table_reading import RoundsTo
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves, unrecorded
@@ -43,7 +43,7 @@ def test_rounds_next_to_the_papers(folders):
     assert set(lines) == {"fedavg", "turbosvm"}  # a row without a run is left out
     assert table.above == (
         "Scale: small (fedrun experiment=turbosvm/table2 scale=small). Data: femnist (01234567). Seeds: 0, 1. "
-        "Code: commit abc123, fedrun 0.1.0, torch 2.11.0. "
+        "Code: fedrun 0.1.0, torch 2.11.0, commit abc123. "
         "Mean ± std over seeds (ddof 0).",
         "Fewer rounds than at scale full: 100 of 200.",
     )
@@ -353,6 +353,16 @@ def test_speed_ups_are_of_means_of_rounds_that_are_rounded_up(folders):
     rounds, speed = paper_table("fedavg/table1", None, found(folders)).tables
     assert [by_strategy(rounds)[c][1] for c in ("0.0", "0.1")] == ["11.5 ± 1.5", "4.5 ± 0.5"]
     assert by_strategy(speed)["0.1"][1] == "2.6"
+
+
+def test_commits_are_listed_by_versions(folders):
+    older, newer = {"fedrun": "0.1.0", "torch": "2.11.0"}, {"fedrun": "0.2.0", "torch": "2.11.0"}
+    for seed, (versions, commit) in enumerate([(newer, "a"), (older, "b"), (newer, "c"), (newer, "a")]):
+        folders.write(seed, rows(0.1), summary={"versions": {**versions, "commit": commit}})
+    folders.write(4, rows(0.1), summary={"versions": older})  # not in a checkout
+    assert described_runs(found(folders)).endswith(
+        "Code: fedrun 0.2.0, torch 2.11.0, commits a, c; fedrun 0.1.0, torch 2.11.0, commits b, not recorded."
+    )
 
 
 def test_the_cost_of_runs():

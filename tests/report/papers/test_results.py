@@ -90,7 +90,7 @@ def test_experiments_that_are_no_table(folders):
     folders.write(0, rows(0.1, 0.9))  # by itself: of no experiment
     end, needed = tables(folders)
     assert end.title == "experiment=turbosvm/shakespeare scale=small: after the last round"
-    assert end.above == ("Data: digits (01234567). Seeds: 0, 1. Code: commit abc123, fedrun 0.1.0, torch 2.11.0.",)
+    assert end.above == ("Data: digits (01234567). Seeds: 0, 1. Code: fedrun 0.1.0, torch 2.11.0, commit abc123.",)
     column = end.header.index("test accuracy")
     assert {row[0]: row[column] for row in end.rows} == {"fedavg": "70.00 ± 10.00", "turbosvm": "50.00 ± 0.00"}
     assert needed.title == "experiment=turbosvm/shakespeare scale=small: rounds to a target"
@@ -146,5 +146,5 @@ def test_runs_that_are_left_out_are_notes_and_not_counted(folders):
         for seed, data in enumerate(("0123456789", "0123456789", "fedcba9876"))
     ]
     end = tables(folders)[0]
-    assert end.above == ("Data: digits (01234567). Seeds: 0, 1. Code: commit abc123, fedrun 0.1.0, torch 2.11.0.",)
+    assert end.above == ("Data: digits (01234567). Seeds: 0, 1. Code: fedrun 0.1.0, torch 2.11.0, commit abc123.",)
     assert end.notes[-1] == f"{folder[2]}: the same setting as {folder[0]}, but on other data; left out"
