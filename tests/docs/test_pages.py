@@ -125,7 +125,7 @@ def first_job(command: str) -> tuple[str, ...]:
 def test_commands_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("measurements.csv").write_text("client,a,b,label\nx,1,2,cat\ny,2,3,dog\n")
-    Path("patients.csv").write_text("name,ward,age,outcome\nx,1,2,0\ny,2,3,1\n")
+    Path("patients.csv").write_text("name,ward,age,sodium,outcome\nx,1,2,3,benign\ny,2,3,4,malignant\n")
     lines = [command for command in commands("fedrun") if OWN_OPTIONS not in command]
     assert len(lines) > 30
     jobs: dict[tuple[str, ...], str] = {}
