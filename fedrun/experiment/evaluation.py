@@ -16,6 +16,9 @@ from fedrun.models.precision import Precision
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, is_personal, trains_global_model
 from fedrun.strategies.local_training import LocalTraining
 
+OWN_TESTS = "population.test_share=0.3"
+"""The setting that gives clients test samples of their own."""
+
 WITHOUT_TUNING = (NoEffect("tuning_steps", (0,)), NoEffect("tuning_epochs", (0,)))
 
 
@@ -98,11 +101,15 @@ class Evaluation:
         """
         model = self._reported_model(client)
         if model == "own" and is_personal(client) and not tests:
-            share = "population.test_share=0.3"
-            return f"own models are tested on the pooled samples of all clients; {share} tests them on the clients' own"
+            pooled = "own models are tested on the pooled samples of all clients"
+            return f"{pooled}; {OWN_TESTS} tests them on the clients' own"
+        if self.model == "own" and not is_personal(client):
+            return "evaluation.model=own asks for the accuracy of clients' own models, and this strategy has none"
         if model == "own" or (model == "global" and not is_personal(client)) or not trains_global_model(client):
-            return ""
-        keys = [] if tests else ["population.test_share=0.3"]
+            if tests or self.average != "clients":
+                return ""
+            return f"evaluation.average=clients asks for a mean over clients; set {OWN_TESTS} to record it"
+        keys = [] if tests else [OWN_TESTS]
         if model == "tuned" and not self.tuned_by:
             keys.append("evaluation.tuning_epochs=5")
         if not keys:

@@ -38,6 +38,7 @@ def test_the_papers_accuracy_or_what_is_asked_for(default_experiment, client, se
 
 
 OF_TUNED = "the accuracy of models that clients have tuned; set"
+OF_OWN = "evaluation.model=own asks for the accuracy of clients' own models, and this strategy has none"
 TUNING, SHARE = "evaluation.tuning_epochs=5", "population.test_share=0.3"
 
 
@@ -58,6 +59,12 @@ TUNING, SHARE = "evaluation.tuning_epochs=5", "population.test_share=0.3"
         ("fedper", {}, False, "own models are tested on the pooled samples of all clients; population.test_share=0.3 "
                               "tests them on the clients' own"),
         ("solo", {"model": "tuned"}, True, ""),  # there is no global model to tune
+        ("sgd", {"model": "own"}, True, OF_OWN),
+        ("sgd", {"model": "own"}, False, OF_OWN),
+        ("sgd", {"average": "clients"}, False,
+         f"evaluation.average=clients asks for a mean over clients; set {SHARE} to record it"),
+        ("sgd", {"average": "clients"}, True, ""),
+        ("sgd", {"average": "samples"}, False, ""),
     ],
 )  # fmt: skip
 def test_the_keys_without_which_it_is_not_recorded(default_experiment, client, settings, tests, expected):
