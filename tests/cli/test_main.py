@@ -253,7 +253,7 @@ REFUSED_LATER = [
         "population.unseen_clients=10",
         "population.unseen_clients=10: the partition has 10 clients, and at least one must train;",
     ),
-    ("appeal=file", "appeal.path=thresholds.csv: cannot be read (["),
+    ("appeal=file", "appeal.path=thresholds.csv: cannot be read (No such file or directory); a CSV file in UTF-8"),
     ("partition.clients=1000", "partition=dirichlet: clients=1000 with min_samples=10 needs at least 10000 training"),
     ("dataset=femnist", "data/femnist/train: no such folder, or it cannot be read; run `fedrun-data femnist"),
     (

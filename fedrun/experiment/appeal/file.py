@@ -38,7 +38,7 @@ class FromFile(WithThresholds):
         try:
             return hashlib.sha256(self.file.read_bytes()).hexdigest()[:16]
         except OSError as error:
-            raise InputError(f"appeal.path={self.path}: cannot be read ({error})") from None
+            raise InputError(f"appeal.path={self.path}: cannot be read ({error.strerror or error})") from None
 
     def thresholds(self, clients: ClientIndices, local: LocalTraining, solo: Solo) -> Thresholds:
         known = read(self.file)
@@ -77,4 +77,5 @@ def read(path: Path) -> dict[str, float]:
                 thresholds[client] = threshold
             return thresholds
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"appeal.path={path}: cannot be read ({error}); a CSV file in UTF-8 is expected") from None
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"appeal.path={path}: cannot be read ({reason}); a CSV file in UTF-8 is expected") from None
