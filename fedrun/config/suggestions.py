@@ -50,7 +50,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean mnist?`` for a message that rejects ``name``; empty if no name is similar.
 
     Upper and lower case are equal. Of a key below others (``strategy.client.mu``), its end is enough (``client.mu``),
-    or its beginning and its last part (``strategy.mu``).
+    or its beginning and its last part (``strategy.mu``). The beginning of a few names stands for them
+    (``test/acc``).
 
     Args:
         name: what the user wrote.
@@ -66,6 +67,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         likely = ends[:3]
     elif dot and (inner := [low for low in names if low.startswith(f"{parent}.") and low.endswith(f".{last}")]):
         likely = inner[:3]
+    elif len(lower_name) > 2 and 0 < len(begun := [low for low in names if low.startswith(lower_name)]) <= 3:
+        likely = begun
     elif dot and below_parent:  # the keys above are right, so only the last part may be misspelt
         likely = [below_parent[match] for match in get_close_matches(last, below_parent, n=1)]
     else:

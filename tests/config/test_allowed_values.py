@@ -73,3 +73,10 @@ def test_keys_of_which_parts_were_left_out() -> None:
     assert meant["server.lr"] == "; did you mean strategy.server.lr?"
     assert meant["lr"] == "; did you mean local.lr or strategy.server.lr?"
     assert not meant["mo.nu"]
+
+
+def test_the_beginning_of_a_few_names_stands_for_them() -> None:
+    known = ["test/accuracy", "test/mcc", "fedavg", "fedavgm", "fedbn", "fedcm"]
+    assert did_you_mean("test/acc", known) == "; did you mean test/accuracy?"  # not test/mcc, which is as similar
+    assert did_you_mean("fedav", known) == "; did you mean fedavg or fedavgm?"
+    assert "or" not in did_you_mean("fed", known)  # of too many
