@@ -176,10 +176,13 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
     config = _composed(several, folder)
     node = value_at(config, ".".join(parents)) if parents else config
     if choices := choices_with(key, option_folders(folder)):
-        having = "" if isinstance(node, dict) else _having_part("/".join(parents), folder)
+        part = "/".join(parents)
+        having = "" if isinstance(node, dict) else _having_part(part, folder)
+        if having and choices == f"{part}={', '.join(sorted(options(part, folder)))}":  # whichever is chosen
+            choices = ""
         known = _keys_of(node)
         of_chosen = f", which has {known}" if isinstance(node, dict) and parents else ""
-        allowed = f"allowed with {having}{' and ' if having else ''}{choices}"
+        allowed = f"allowed with {having}{' and ' if having and choices else ''}{choices}"
         grids = "'hydra.sweeper.grids=[{GROUP:A},{GROUP:B,KEY:VALUE}]'"
         in_sweep = "" if several == choices_of_options else f"; a sweep gives each option its own keys as {grids}"
         return f"is not a key of the chosen option{of_chosen}; {allowed}{in_sweep}"

@@ -75,7 +75,7 @@ class Evaluator:
             return f"{model} on {samples}; means over clients"
         model = "the summed logits of all models" if phase.clustering.several else "the global model"
         if not phase.is_last:
-            model += f", in the second phase (rounds {phase.end + 1:,} to {phase.run_rounds:,}) the concatenated model,"
+            model += f", from round {phase.end + 1:,} the concatenated model,"
         return f"{model} on {samples}"
 
     def metrics(self, state: State, target: float | None = None) -> Metrics:

@@ -443,7 +443,7 @@ REFUSED = [
     (
         "model.lora.rank=2",
         "model.lora.rank: is not a key of the chosen option; allowed with model=OPTION, one of custom, timm, "
-        "torchvision, transformers and model/lora=adapters",
+        "torchvision, transformers",
     ),
     ("strategy=fedprox strategy.client.nu=1", "strategy.client.nu: unknown key; allowed below strategy.client: mu"),
     (

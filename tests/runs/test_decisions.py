@@ -104,8 +104,7 @@ def test_a_key_that_noised_training_does_not_use() -> None:
         (("strategy=ifca",), "the summed logits of all models on 355 pooled test samples"),
         (
             ("strategy=fedconcat", "rounds=10", "strategy.post_training.rounds=4"),
-            "the summed logits of all models, in the second phase (rounds 7 to 10) the concatenated model, "
-            "on 355 pooled test samples",
+            "the summed logits of all models, from round 7 the concatenated model, on 355 pooled test samples",
         ),
         (
             ("strategy=ifca", "population.test_share=0.3"),

@@ -34,15 +34,20 @@ def _noise_multiplier(
     release: Release, rounds: int, epsilon: float, delta: float, accountant: AccountantName, folder: Path | None
 ) -> float:
     """The calibrated noise multiplier, from a file if there is one."""
-    if folder is None:
+
+    def calibrate() -> float:
+        log.info("privacy.epsilon=%g: calibrating the noise", epsilon)  # it takes many seconds
         return calibrated(release, rounds, epsilon, delta, accountant).noise_multiplier
+
+    if folder is None:
+        return calibrate()
     of = asdict(replace(release, noise_multiplier=0.0))
     target = {**of, "rounds": rounds, "epsilon": epsilon, "delta": delta, "accountant": accountant}
     path = folder / f"{hashlib.sha256(json.dumps(target).encode()).hexdigest()[:16]}.json"
     known = _read(path, target)
     if known is not None:
         return known
-    noise_multiplier = calibrated(release, rounds, epsilon, delta, accountant).noise_multiplier
+    noise_multiplier = calibrate()
     content = json.dumps({**target, "noise_multiplier": noise_multiplier}, indent=1)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

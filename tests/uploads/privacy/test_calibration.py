@@ -46,6 +46,17 @@ def test_another_target_is_calibrated_anew(tmp_path, easier):
     assert fixed > first > other and len(list(tmp_path.iterdir())) == 3
 
 
+def test_the_calibration_is_announced(tmp_path, caplog):
+    """It may take longer than anything before it; a stored result is read at once."""
+    caplog.set_level("INFO")
+    for folder in (None, tmp_path):
+        with_noise(RELEASE, 50, 8.0, 1e-5, "rdp", folder)
+        assert caplog.messages[0] == "privacy.epsilon=8: calibrating the noise"
+        caplog.clear()
+    with_noise(RELEASE, 50, 8.0, 1e-5, "rdp", tmp_path)
+    assert "calibrating" not in caplog.text
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"noise_multiplier": 1.0}'])
 def test_a_damaged_file_is_calibrated_again(tmp_path, caplog, content):
     first = with_noise(RELEASE, 50, 8.0, 1e-5, "rdp", tmp_path)
