@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, ClassVar, get_origin
 
 from fedrun.system.errors import InputError
 
@@ -29,7 +29,7 @@ def check_methods(cls: type) -> None:
         return
     bases = [base for base in cls.__mro__[1:] if _is_fedruns(base)]
     known = {name: value for base in reversed(bases) for name, value in vars(base).items() if not name.startswith("_")}
-    fields = inspect.get_annotations(cls).keys()
+    fields = {name for name, annotation in inspect.get_annotations(cls).items() if not _of_class(annotation)}
     own = {name: value for name, value in vars(cls).items() if not name.startswith("_") and name not in fields}
     for name, value in own.items():
         where = f"{cls.__module__}.{cls.__qualname__}.{name}"
@@ -45,6 +45,13 @@ def check_methods(cls: type) -> None:
 
 def _is_fedruns(cls: type) -> bool:
     return cls.__module__.partition(".")[0] == "fedrun"
+
+
+def _of_class(annotation: object) -> bool:
+    """Whether an annotation, or its text, is that of an attribute of a class, such as ``ClassVar[str]``: no field."""
+    if isinstance(annotation, str):
+        return annotation.partition("[")[0].rpartition(".")[2].strip() == "ClassVar"
+    return ClassVar in (annotation, get_origin(annotation))
 
 
 def _accepts(method: Callable[..., Any], base: Callable[..., Any]) -> bool:

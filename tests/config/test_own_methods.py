@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import types
+import typing
+from typing import ClassVar
 
 import pytest
 
@@ -46,6 +48,13 @@ def test_what_would_have_no_effect_is_refused(members: dict[str, object], messag
         config_class(type("Mine", (ClientStrategy,), {"__module__": "package.module", **members}))
     assert str(refusal.value).startswith(f"package.module.Mine.{message}")
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("annotation", ["ClassVar[str]", "typing.ClassVar", ClassVar[str], typing.ClassVar])
+def test_an_annotated_attribute_that_would_have_no_effect_is_refused(annotation: object) -> None:
+    members = {"__module__": "own", "__annotations__": {"row": annotation}, "row": "all"}
+    with pytest.raises(InputError, match=r"^own\.Mine\.row: fedrun does not use this name; did you mean rows\?"):
+        config_class(type("Mine", (ServerStrategy,), members))
 
 
 @pytest.mark.parametrize(
