@@ -146,7 +146,7 @@ def checked_linear_correction(strategy: ClientStrategy, constants: Vectors, trai
     """The correction of a client strategy, if it has one.
 
     Raises:
-        InputError: it is of another type, or not of length T.
+        InputError: it is of another type, or its shift or its strength is of another length.
     """
     correction: object = strategy.linear_correction(constants)
     allowed = f"a LinearCorrection whose shift is [..., {trainable}], or None"
@@ -156,6 +156,10 @@ def checked_linear_correction(strategy: ClientStrategy, constants: Vectors, trai
         raise mistake(strategy, "linear_correction", correction, allowed)
     if not _is_vector(correction.shift, trainable):
         raise mistake(strategy, "linear_correction", correction.shift, allowed)
+    strength: object = correction.strength
+    if strength is not None and not _is_vector(strength, 1):
+        allowed = "a LinearCorrection whose strength is [..., 1], or None"
+        raise mistake(strategy, "linear_correction", strength, allowed)
     return correction
 
 

@@ -104,6 +104,8 @@ CLIENT = {
     "matrix": ("constants", lambda s, received, state, client: {"means": torch.ones(7, 2)}, "float32 [7, 2]"),
     "shift": ("linear_correction", lambda s, c: torch.ones(P), f"float32 [{P}]"),
     "length": ("linear_correction", lambda s, c: LinearCorrection(torch.ones(5)), "float32 [5]"),
+    "strength": ("linear_correction", lambda s, c: LinearCorrection(torch.ones(P), cast("Any", 0.1)), "float"),
+    "strengths": ("linear_correction", lambda s, c: LinearCorrection(torch.ones(P), torch.ones(P)), f"float32 [{P}]"),
     "direction": ("direction", lambda s, gradient, model, c: gradient(model, 0)[..., :5], None),
     "same model": ("direction", lambda s, gradient, model, c: model, "the model itself"),
     "no direction": ("direction", lambda s, gradient, model, c: None, "NoneType"),
