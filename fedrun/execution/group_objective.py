@@ -13,7 +13,7 @@ from fedrun.execution.stacked import Drop, Passed, StackedPerceptron
 from fedrun.execution.vmap import client_views
 from fedrun.models.precision import computing
 from fedrun.strategies.client import Outputs, overrides
-from fedrun.strategies.client_contract import check_differentiable, check_losses, check_separable
+from fedrun.strategies.client_contract import check_differentiable, check_separable, mapped_losses
 from fedrun.strategies.vectors import Vectors
 
 
@@ -76,9 +76,8 @@ class GroupObjective:
         self._separable = plain
 
         def loss(logits: torch.Tensor, targets: torch.Tensor, fixed: Vectors) -> torch.Tensor:
-            losses = strategy.loss(Outputs(logits, task=task), targets, fixed)
-            check_losses(strategy, losses, len(targets))
-            return losses
+            cure = "hardware.executor=in_process, or a loss of tensor operations alone"
+            return mapped_losses(strategy, Outputs(logits, task=task), targets, fixed, cure)
 
         self._losses_of = None if plain else torch.vmap(loss, in_dims=(0, 0, dims))
 

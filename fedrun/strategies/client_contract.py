@@ -14,6 +14,11 @@ from fedrun.strategies.contract import changed, check_names, is_tensor, listed, 
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 
+UNMAPPED = ("vmap: ", "Cannot access data pointer of Tensor")
+"""How PyTorch's errors begin for what a function that is mapped must not do: branch on values, ``.item()``,
+``.numpy()``.
+"""
+
 
 def check_client_attributes(strategy: ClientStrategy) -> None:
     """Reject attributes of another type than :class:`ClientStrategy` documents.
@@ -28,6 +33,33 @@ def check_client_attributes(strategy: ClientStrategy) -> None:
         raise InputError(f"{owner(strategy)}.reference_models={models!r}: allowed: a tuple of names, such as ('old',)")
     if not _is_tuple(passes := strategy.passes, int) or not passes:
         raise InputError(f"{owner(strategy)}.passes={passes!r}: allowed: a tuple of numbers, such as (1, 1)")
+
+
+def mapped_losses(
+    strategy: ClientStrategy, outputs: Outputs, targets: torch.Tensor, constants: Vectors, cure: str
+) -> torch.Tensor:
+    """The losses of a batch, ``[B]``, inside of a function that ``torch.vmap`` maps.
+
+    Args:
+        strategy: the client strategy.
+        outputs: outputs of the network for the batch.
+        targets: targets of the samples, ``[B, ...]``.
+        constants: the client's result of :meth:`ClientStrategy.constants`.
+        cure: what is allowed instead; ends the message.
+
+    Raises:
+        InputError: its code cannot be mapped, such as a branch that depends on values, or its losses are not one per
+            sample.
+    """
+    try:
+        losses = strategy.loss(outputs, targets, constants)
+    except RuntimeError as error:
+        if not str(error).startswith(UNMAPPED):
+            raise
+        problem = str(error).partition(". ")[0].splitlines()[0].removeprefix("vmap: ")
+        raise InputError(f"{owner(strategy)}.loss: torch.vmap cannot compute it ({problem}); allowed: {cure}") from None
+    check_losses(strategy, losses, len(targets))
+    return losses
 
 
 def check_losses(strategy: ClientStrategy, losses: object, batch: int) -> None:

@@ -293,6 +293,65 @@ def test_a_loss_that_couples_the_samples_of_a_batch(make_experiment: Callable[..
         vectorized.advance(vectorized.initial())
 
 
+def branching(s: SGD, outputs: Any, y: torch.Tensor, constants: Vectors) -> torch.Tensor:
+    losses = losses_of(outputs, y)
+    return losses / 2 if losses.mean() > 1 else losses
+
+
+def with_item(s: SGD, outputs: Any, y: torch.Tensor, constants: Vectors) -> torch.Tensor:
+    return losses_of(outputs, y) / (1 + y.sum().item())
+
+
+def with_array(s: SGD, outputs: Any, y: torch.Tensor, constants: Vectors) -> torch.Tensor:
+    return losses_of(outputs, y) * torch.from_numpy(1 + y.numpy())
+
+
+@pytest.mark.parametrize(
+    ("loss", "problem"),
+    [
+        (branching, ".* data-dependent control flow.*"),
+        (with_item, r".*\.item\(\) on a Tensor.*"),
+        (with_array, "Cannot .*"),
+    ],
+)
+@pytest.mark.parametrize("network", [mlp, convolution])
+def test_a_loss_that_depends_on_values_in_python(
+    make_experiment: Callable[..., Experiment], network: Any, loss: Any, problem: str
+) -> None:
+    """Clients train with it in process; many at once are computed by ``torch.vmap``, for which there are no values."""
+
+    def simulation(executor: str) -> Simulation:
+        hardware = option("hardware", "cpu", executor=executor, threads=1)
+        return with_part(replace(make_experiment(network=network), hardware=hardware), "client", "loss", loss)
+
+    in_process = simulation("in_process")
+    in_process.advance(in_process.initial())
+    vectorized = simulation("vectorized")
+    with pytest.raises(
+        InputError, match=rf"^mine.Mine.loss: torch.vmap cannot compute it \({problem}\); allowed: hard"
+    ):
+        vectorized.advance(vectorized.initial())
+
+
+def test_a_loss_that_depends_on_values_of_single_samples(experiment: Experiment) -> None:
+    private = replace(experiment, privacy=option("privacy", "sample_level", noise_multiplier=1.0))
+    simulation = with_part(private, "client", "loss", branching)
+    with pytest.raises(
+        InputError, match=r"^mine.Mine.loss: torch.vmap cannot compute it .*; allowed: a loss of tensor"
+    ):
+        simulation.advance(simulation.initial())
+
+
+def test_an_error_of_a_loss_that_is_mapped(experiment: Experiment) -> None:
+    """It keeps its traceback."""
+    hardware = option("hardware", "cpu", executor="vectorized", threads=1)
+    simulation = with_part(
+        replace(experiment, hardware=hardware), "client", "loss", lambda s, outputs, y, c: losses_of(outputs, y[:1])
+    )
+    with pytest.raises(ValueError, match="Expected input batch_size"):
+        simulation.advance(simulation.initial())
+
+
 def test_a_loss_that_couples_samples_whose_gradients_are_computed_alone(experiment: Experiment) -> None:
     private = replace(experiment, privacy=option("privacy", "sample_level", noise_multiplier=1.0))
     simulation = with_part(private, "client", "loss", centred)
