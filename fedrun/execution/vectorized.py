@@ -14,6 +14,7 @@ import torch
 
 from fedrun.config.option_name import chosen
 from fedrun.data.datasets.augmentation import UNIFORMS, draws
+from fedrun.execution.apart import Apart
 from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext, Progress
 from fedrun.execution.executor import Executor
 from fedrun.execution.group_objective import GroupObjective, of_last
@@ -102,6 +103,9 @@ class Vectorized(Executor):
         received = self.with_private(job.received, state, info.is_new)
         constants = self.constants(received, state, info)
         start = self.start(received, state, constants, info)
+        apart = Apart(strategy, received, state, info)
+        if apart.checks:
+            apart.check_start(constants)
         model = start.clone()
         weights = model[:, : context.network.layout.trainable]
         optimizer = state[OPTIMIZER].clone() if OPTIMIZER in state else fresh_state(weights, context.local)
@@ -115,12 +119,17 @@ class Vectorized(Executor):
         for working, begin, end in objective.batch_ranges():
             carried = None if optimizer is None else optimizer[-working:]
             sizes, firsts = context.clients.sizes[clients[-working:]].tolist(), range(begin, end, together)
-            self._descend(weights[-working:], carried, objective, of_last(constants, working), rate, sizes, firsts)
+            checked = apart if apart.checks and begin == 0 else None
+            self._descend(
+                weights[-working:], carried, objective, of_last(constants, working), rate, sizes, firsts, checked
+            )
         sent = model
         if context.attack is not None and job.sends_models:
             sent = torch.stack([self.tampered(model[k], job, client) for k, client in enumerate(clients)])
         info = replace(info, start=start)
         uploads, next_state = self.finished(sent, job, received, state, constants, optimizer, info)
+        if apart.checks:
+            apart.check_finish(sent, constants, info)
         processed = objective.processed.tolist()
         for k, client in enumerate(clients):
             result = ClientResult(
@@ -142,11 +151,13 @@ class Vectorized(Executor):
         rate: float,
         sizes: Sequence[int],
         firsts: range,
+        apart: Apart | None,
     ) -> None:
         """Steps that the last c clients of a group all make, in place on parameters ``[c, T]`` and the
         optimizer's state ``[c, S]``.
 
-        ``sizes`` are the clients' numbers of samples, ``firsts`` the numbers of each step's first batch.
+        ``sizes`` are the clients' numbers of samples, ``firsts`` the numbers of each step's first batch; ``apart``
+        checks the first of these directions.
         """
         strategy, local = self.context.client, self.context.local
         correction = checked_linear_correction(strategy, constants, weights.shape[-1])
@@ -168,7 +179,8 @@ class Vectorized(Executor):
             if fused:
                 objective.descend(weights, first, rate, linear)
             else:
-                step = strategy.direction(gradient, weights, constants) if directs else gradient(weights, 0)
+                direction = strategy.direction if apart is None or first > firsts[0] else apart.direction
+                step = direction(gradient, weights, constants) if directs else gradient(weights, 0)
                 check_direction(strategy, step, weights, constants)
                 optimizer_step(weights, step, optimizer, rate, local, correction, frozen)
             if local.repair_nonfinite:

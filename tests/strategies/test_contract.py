@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -26,7 +27,7 @@ from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError, RunError
 
-from ..helpers.small_networks import convolution, mlp
+from ..helpers.small_networks import advanced, convolution, mlp
 
 P = 64 * 10 + 10
 """The parameters of softmax regression on digits."""
@@ -45,9 +46,9 @@ def with_part(experiment: Experiment, side: str, method: str, hook: Callable[...
     return Simulation(replace(experiment, strategy=replace(experiment.strategy, **{side: part})))
 
 
-def with_client(experiment: Experiment, **members: object) -> Simulation:
+def with_client(experiment: Experiment, module: str = "mine", **members: object) -> Simulation:
     """The experiment with a client strategy that has these members."""
-    mine = config_class(type("Mine", (SGD,), {**members, "__module__": "mine"}))()
+    mine = config_class(type("Mine", (SGD,), {**members, "__module__": module}))()
     return Simulation(replace(experiment, strategy=replace(experiment.strategy, client=mine)))
 
 
@@ -501,3 +502,72 @@ def test_declared_attributes(experiment: Experiment, name: str) -> None:
     part = config_class(type("Mine", (base,), {attribute: value, "__module__": "mine"}))(**settings)
     with pytest.raises(InputError, match=rf"^mine.Mine.{attribute}={message}"):
         replace(experiment.strategy, **{side: part}).check()
+
+
+def times(vectors: torch.Tensor, scale: float = 1.5) -> torch.Tensor:
+    """Vectors divided by the norm of all of them together."""
+    return scale * vectors / vectors.norm()
+
+
+MIXING: dict[str, dict[str, Any]] = {
+    "constants": {
+        "client_state": lambda s, layout: {"numbers": 1},
+        "constants": lambda s, received, state, client: {"mean": state["numbers"].mean(0)},
+        "finish": lambda s, model, r, state, c, client: ({MODEL: model}, {"numbers": client.samples}),
+    },
+    "start": {"start": lambda s, received, state, c, client: times(received[MODEL] * client.samples)},
+    "linear_correction": {
+        "constants": lambda s, received, state, client: {"samples": client.samples},
+        "linear_correction": lambda s, c: LinearCorrection(times(c["samples"]) * torch.ones(P), c["samples"] / 1e3),
+    },
+    "direction": {"direction": lambda s, gradient, model, c: times(gradient(model, 0))},
+    "finish": {"finish": lambda s, model, r, state, c, client: ({MODEL: times(model)}, {})},
+}
+
+
+def vectorized_by(experiment: Experiment, module: str = "mine", **members: object) -> Simulation:
+    hardware = option("hardware", "cpu", executor="vectorized", threads=1)
+    return with_client(replace(experiment, hardware=hardware), module, **members)
+
+
+@pytest.mark.parametrize("method", MIXING)
+def test_a_method_that_mixes_the_clients_of_a_group(experiment: Experiment, method: str) -> None:
+    simulation = vectorized_by(experiment, **MIXING[method])
+    with pytest.raises(
+        InputError, match=rf"^mine.Mine.{method}: what it returns for a client depends on the other clients of its g"
+    ):
+        advanced(simulation, 4)  # states are equal until clients have taken part
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"finish": lambda s, model, *rest: ({MODEL: model / model.norm(dim=-1, keepdim=True)}, {})},
+        {"finish": lambda s, model, *rest: ({MODEL: model * random.random()}, {})},
+        {"finish": lambda s, model, *rest: ({MODEL: model + torch.randn_like(model)}, {})},
+        {"direction": lambda s, gradient, model, c: gradient(model, 0).add_(gradient(model + 0.1, 0)).mul_(0.5)},
+        {
+            "constants": lambda s, received, state, client: {"anchor": received[MODEL], "velocity": 0 * client.samples},
+            "direction": lambda s, gradient, model, c: c["velocity"].add_(1) + c["anchor"] + gradient(model, 0),
+        },
+    ],
+)
+def test_methods_that_keep_the_clients_of_a_group_apart(experiment: Experiment, members: dict[str, Any]) -> None:
+    """Also with random numbers, which differ from client to client."""
+    advanced(vectorized_by(experiment, **members), 2)
+
+
+def test_that_clients_are_apart_is_checked_without_an_effect(experiment: Experiment) -> None:
+    """Methods draw the same from PyTorch's generator as in a class of fedrun's, which is not checked."""
+
+    def model(module: str) -> torch.Tensor:
+        simulation = vectorized_by(
+            experiment,
+            constants=lambda s, received, state, client: {"noise": torch.randn(*client.clients.shape, P)},
+            direction=lambda s, gradient, model, c: gradient(model, 0) + c["noise"].mul_(0.9),
+            finish=lambda s, model, *rest: ({MODEL: model + torch.randn_like(model)}, {}),
+            module=module,
+        )
+        return advanced(simulation, 2).server.model
+
+    assert torch.equal(model("mine"), model("fedrun.mine"))
