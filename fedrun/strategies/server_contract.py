@@ -108,3 +108,9 @@ def _check_state(strategy: ServerStrategy, method: str, state: object, parameter
     for name, slot in slots.items():
         if not isinstance(slot, torch.Tensor):
             raise mistake(strategy, method, f"a {type(slot).__name__} as slot {name!r}", "tensors as slots")
+    for what, tensor in {
+        "model": state.model,
+        **{f"slot {name!r}": slot for name, slot in state.slots.items()},
+    }.items():
+        if tensor.requires_grad:  # every round would keep the tensors of all rounds before it
+            raise mistake(strategy, method, f"a {what} that requires a gradient", "one without, as of .detach()")

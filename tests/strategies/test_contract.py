@@ -85,10 +85,20 @@ SERVER = {
     "no steps": ("steps", lambda s, state, cohort, usual: 0 * usual, "the number 0"),
     "unsent": ("unsent", lambda s, state, clients: torch.zeros(1), "float32 [1]"),
     "unknown": ("weights", lambda s, state, senders: senders.samples * torch.nan, "the weight nan"),
+    "trained": (
+        "aggregate",
+        lambda s, state, update, r: (ServerState(mean_of(update).requires_grad_()), {}),
+        "a model that requires a gradient",
+    ),
 }
 INITIAL = {
     "init": ("init", lambda s, model, layout, clients: model, f"float32 [{P}]"),
     "slot": ("init", lambda s, model, layout, clients: with_slot(ServerState(model), []), "a list as slot 'steps'"),
+    "trained": (
+        "init",
+        lambda s, model, layout, clients: with_slot(ServerState(model), torch.ones(1, requires_grad=True)),
+        "a slot 'steps' that requires a gradient",
+    ),
     "broadcast": ("broadcast", lambda s, state: {"modle": state.model}, "the vectors modle"),
 }
 CLIENT = {
