@@ -39,8 +39,9 @@ def check_loaded(key: str, dataset: Dataset) -> None:
             f"{['n', *spec.input_shape]} as specified".replace("'", "")
         )
     if spec.task.has_classes and len(targets):
-        if targets.dtype != torch.int64:
-            raise InputError(f"{key}: targets are {str(targets.dtype).removeprefix('torch.')}; allowed: int64")
+        if targets.dtype != torch.int64 or targets.ndim != 1:
+            kind = f"{str(targets.dtype).removeprefix('torch.')} {list(targets.shape)}"
+            raise InputError(f"{key}: targets are {kind}; allowed: int64 [n], a class for each sample")
         require_labels(targets.numpy(), range(spec.classes), key)
         names = dataset.class_names
         if len(names) != spec.classes or not all(isinstance(name, str) for name in names):

@@ -255,7 +255,14 @@ LOADED: dict[str, tuple[Callable[[], object], str]] = {
     "number": (lambda: loaded((2, 2), [0, 1, 2]), r"samples \[4, 2\] with targets \[6\]; allowed: as many"),
     "labels": (lambda: loaded((2, 2), [0, 3]), "^dataset=Mine: sample 1 has label 3; labels are 0 to 2$"),
     "array": (lambda: changed(inputs=np.zeros((4, 2), np.float32)), "samples are a ndarray; allowed: a tensor$"),
-    "type": (lambda: changed(targets=torch.zeros(4, dtype=torch.int32)), "targets are int32; allowed: int64$"),
+    "type": (
+        lambda: changed(targets=torch.zeros(4, dtype=torch.int32)),
+        r"are int32 \[4\]; allowed: int64 \[n\], a cl",
+    ),
+    "column": (
+        lambda: changed(targets=torch.zeros(4, 1, dtype=torch.int64)),
+        r"are int64 \[4, 1\]; allowed: int64 \[n\]",
+    ),
     "classes": (lambda: changed(class_names=("a", "b")), r"class_names=\('a', 'b'\); allowed: 3 texts$"),
     "numbers": (lambda: changed(class_names=(0, 1, 2)), r"class_names=\(0, 1, 2\); allowed: 3 texts$"),
     "few users": (lambda: users("ab", [0, 1, 2, 4]), r"the offsets of 2 users are .*; allowed: a tensor, int64 \[3\]"),
