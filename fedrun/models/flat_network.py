@@ -141,8 +141,8 @@ def layout_of(network: torch.nn.Sequential) -> Layout:
     if children.keys() != {"encoder", "head"} or not isinstance(children["head"], torch.nn.Linear | torch.nn.Identity):
         parts = ", ".join(f"{name}: {type(child).__name__}" for name, child in children.items())
         raise InputError(
-            f"the model's network has the parts {parts}; allowed: encoder and head, a Linear layer (Identity: no "
-            "head), as fedrun.models.base.encoder_and_head joins them"
+            f"the model's network has the parts {parts or 'none'}; allowed: encoder and head, a Linear layer "
+            "(Identity: no head), as fedrun.models.base.encoder_and_head joins them"
         )
     parameters = dict(network.named_parameters())
     head_names = [name for name in ("head.weight", "head.bias") if name in parameters]
