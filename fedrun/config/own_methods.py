@@ -25,9 +25,9 @@ def check_methods(cls: type) -> None:
     Raises:
         InputError: one line that names the method.
     """
-    if _is_fedruns(cls):
+    if is_fedruns(cls):
         return
-    bases = [base for base in cls.__mro__[1:] if _is_fedruns(base)]
+    bases = [base for base in cls.__mro__[1:] if is_fedruns(base)]
     known = {name: value for base in reversed(bases) for name, value in vars(base).items() if not name.startswith("_")}
     fields = {name for name, annotation in inspect.get_annotations(cls).items() if not _of_class(annotation)}
     own = {name: value for name, value in vars(cls).items() if not name.startswith("_") and name not in fields}
@@ -43,7 +43,8 @@ def check_methods(cls: type) -> None:
             raise InputError(f"{where}({_parameters(value)}): allowed: {name}({_parameters(known[name])})")
 
 
-def _is_fedruns(cls: type) -> bool:
+def is_fedruns(cls: type) -> bool:
+    """Whether a class is part of fedrun, and not a user's."""
     return cls.__module__.partition(".")[0] == "fedrun"
 
 

@@ -6,7 +6,7 @@ import torch
 
 from fedrun.execution.context import ExecutionContext
 from fedrun.strategies.vectors import Vectors
-from fedrun.system.randomness import address, generator, seed_device
+from fedrun.system.randomness import address, generator, seed_generators
 from fedrun.training.client_round import ClientRound
 from fedrun.training.noised_steps import train_noised
 from fedrun.training.record import Trained
@@ -35,7 +35,7 @@ def train_client(
     """
     samples, seed = context.samples, context.seed
     context.network.load(start)
-    seed_device(address(seed, "forward", round, client), context.network.vector.device)
+    seed_generators(address(seed, "forward", round, client), context.network.vector.device)
     order = generator(seed, "batches", round, client)
     augment = None if samples.augmentation is None else samples.augmentation.drawn(seed, round, client)
     trained = ClientRound(

@@ -11,7 +11,7 @@ from fedrun.execution.context import ClientResult, CohortJob, Progress
 from fedrun.execution.executor import Executor
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
-from fedrun.system.randomness import address, seed_device
+from fedrun.system.randomness import address, seed_generators
 
 
 class InProcess(Executor):
@@ -30,7 +30,7 @@ class InProcess(Executor):
         context, client = self.context, int(job.cohort[position])
         network = context.network
         # hooks that draw from PyTorch's own generator draw the same again
-        seed_device(address(context.seed, "hooks", job.round, client), network.vector.device)
+        seed_generators(address(context.seed, "hooks", job.round, client), network.vector.device)
         state = job.client_states.of(client, context.state_lengths, network.vector.device)
         received = self.with_private(job.received, state, info.is_new)
         measure = BatchGradient(context, client) if "batch_gradient" in context.client.wants else None

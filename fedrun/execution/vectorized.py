@@ -14,10 +14,10 @@ import torch
 
 from fedrun.config.option_name import chosen
 from fedrun.data.datasets.augmentation import UNIFORMS, draws
-from fedrun.execution.apart import Apart
 from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext, Progress
 from fedrun.execution.executor import Executor
 from fedrun.execution.group_objective import GroupObjective, of_last
+from fedrun.execution.independence_check import IndependenceCheck
 from fedrun.execution.stacked import StackedPerceptron
 from fedrun.execution.vmap import vmap_problem
 from fedrun.models.parallel_encoders import OutsideEncoder
@@ -26,7 +26,7 @@ from fedrun.strategies.client_contract import check_batch, check_direction, chec
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
 from fedrun.strategies.vectors import MODEL, Vectors
-from fedrun.system.randomness import address, generator, seed_device
+from fedrun.system.randomness import address, generator, seed_generators
 from fedrun.training.batches import epochs
 from fedrun.training.optimizer_step import fresh_state, linear_update, optimizer_step, repair
 from fedrun.training.record import Trained
@@ -97,15 +97,15 @@ class Vectorized(Executor):
         context.network.load(job.received[MODEL])  # source of the entries that are not trained
         lengths, device = context.state_lengths, context.network.vector.device
         # hooks that draw from PyTorch's own generator draw the same again
-        seed_device(address(context.seed, "hooks", job.round, clients[0]), device)
+        seed_generators(address(context.seed, "hooks", job.round, clients[0]), device)
         states = [job.client_states.of(client, lengths, device) for client in clients]
         state = {name: torch.stack([client_state[name] for client_state in states]) for name in lengths}
         received = self.with_private(job.received, state, info.is_new)
         constants = self.constants(received, state, info)
         start = self.start(received, state, constants, info)
-        apart = Apart(strategy, received, state, info)
-        if apart.checks:
-            apart.check_start(constants)
+        check = IndependenceCheck.due(strategy, received, state, info)
+        if check is not None:
+            check.check_start(constants)
         model = start.clone()
         weights = model[:, : context.network.layout.trainable]
         optimizer = state[OPTIMIZER].clone() if OPTIMIZER in state else fresh_state(weights, context.local)
@@ -119,17 +119,17 @@ class Vectorized(Executor):
         for working, begin, end in objective.batch_ranges():
             carried = None if optimizer is None else optimizer[-working:]
             sizes, firsts = context.clients.sizes[clients[-working:]].tolist(), range(begin, end, together)
-            checked = apart if apart.checks and begin == 0 else None
+            first_check = check if begin == 0 else None
             self._descend(
-                weights[-working:], carried, objective, of_last(constants, working), rate, sizes, firsts, checked
+                weights[-working:], carried, objective, of_last(constants, working), rate, sizes, firsts, first_check
             )
         sent = model
         if context.attack is not None and job.sends_models:
             sent = torch.stack([self.tampered(model[k], job, client) for k, client in enumerate(clients)])
         info = replace(info, start=start)
         uploads, next_state = self.finished(sent, job, received, state, constants, optimizer, info)
-        if apart.checks:
-            apart.check_finish(sent, constants, info)
+        if check is not None:
+            check.check_finish(sent, constants, info)
         processed = objective.processed.tolist()
         for k, client in enumerate(clients):
             result = ClientResult(
@@ -151,12 +151,12 @@ class Vectorized(Executor):
         rate: float,
         sizes: Sequence[int],
         firsts: range,
-        apart: Apart | None,
+        check: IndependenceCheck | None,
     ) -> None:
         """Steps that the last c clients of a group all make, in place on parameters ``[c, T]`` and the
         optimizer's state ``[c, S]``.
 
-        ``sizes`` are the clients' numbers of samples, ``firsts`` the numbers of each step's first batch; ``apart``
+        ``sizes`` are the clients' numbers of samples, ``firsts`` the numbers of each step's first batch; ``check``
         checks the first of these directions.
         """
         strategy, local = self.context.client, self.context.local
@@ -179,7 +179,7 @@ class Vectorized(Executor):
             if fused:
                 objective.descend(weights, first, rate, linear)
             else:
-                direction = strategy.direction if apart is None or first > firsts[0] else apart.direction
+                direction = strategy.direction if check is None or first > firsts[0] else check.direction
                 step = direction(gradient, weights, constants) if directs else gradient(weights, 0)
                 check_direction(strategy, step, weights, constants)
                 optimizer_step(weights, step, optimizer, rate, local, correction, frozen)

@@ -71,7 +71,9 @@ class WeightsOfRun(InitialWeights):
         for path in (folder / MODEL_FILE, folder / f"seed={seed}" / MODEL_FILE):
             if path.is_file():
                 return path
-        lacks = f"has neither {MODEL_FILE} nor seed={seed}/{MODEL_FILE}" if folder.is_dir() else "there is no such folder"
+        lacks = (
+            f"has neither {MODEL_FILE} nor seed={seed}/{MODEL_FILE}" if folder.is_dir() else "there is no such folder"
+        )
         raise InputError(
             f"initial.path={self.path}: {lacks}; allowed: the folder of a finished run, or the folder above it, which "
             "has one of each seed"

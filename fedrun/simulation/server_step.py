@@ -14,7 +14,7 @@ from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import CohortUpdate, Round, ServerState
 from fedrun.strategies.server_contract import check_aggregated, check_unchanged
 from fedrun.strategies.vectors import MODEL
-from fedrun.system.randomness import address, seed_device
+from fedrun.system.randomness import address, seed_generators
 from fedrun.training.batches import steps_of
 from fedrun.training.optimizer_step import repair
 from fedrun.uploads.attacks.colluding import Colluding
@@ -53,7 +53,7 @@ def aggregate(
     clients, layout, pipeline = len(phase.federation.train), phase.network.layout, context.pipeline
     nearest = None if result.membership is None else result.membership.argmax(1)[result.membership.any(1)]
     models, steps = list(result.models), []
-    seed_device(address(phase.seed, "hooks", state.round), state.server.model.device)
+    seed_generators(address(phase.seed, "hooks", state.round), state.server.model.device)
     for number, update in enumerate(result.updates):
         if not (update.mean or len(update.clients)):  # clients that send nothing have no mean
             continue

@@ -8,6 +8,9 @@ interruptions.
 from __future__ import annotations
 
 import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -40,12 +43,27 @@ def numpy_generator(seed: int, purpose: str, *where: int) -> np.random.Generator
     return np.random.default_rng(address(seed, purpose, *where))
 
 
-def seed_device(seed: int, device: torch.device) -> None:
-    """Seed PyTorch's own generators of the CPU and of a device, from which dropout and users' code draw.
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the generators from which dropout and users' code draw: PyTorch's of the CPU and of a device, NumPy's global
+    one and Python's.
 
-    :func:`torch.manual_seed` does this for devices of all kinds at once. It takes as long as some steps of a small
-    model.
+    :func:`torch.manual_seed` seeds PyTorch's for devices of all kinds at once. It takes as long as some steps of a
+    small model.
     """
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
     torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+@contextmanager
+def restored_generators(device: torch.device) -> Iterator[None]:
+    """Give the generators of :func:`seed_generators` back the states that they have before the block."""
+    of_numpy, of_python = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        try:
+            yield
+        finally:
+            np.random.set_state(of_numpy)
+            random.setstate(of_python)

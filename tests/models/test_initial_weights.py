@@ -73,9 +73,7 @@ def test_of_a_folder_with_several_seeds_the_run_takes_its_own(finished, make_exp
         torch.testing.assert_close(simulation.network.tensors(simulation.initial().server.model), saved, rtol=0, atol=0)
     with pytest.raises(InputError, match=r"has neither model\.safetensors nor seed=2/model\.safetensors"):
         weights_of(folder).file(2)
-    with pytest.raises(
-        InputError, match=r"^initial\.path=\S+/mistyped: there is no such folder; allowed: the folder"
-    ):
+    with pytest.raises(InputError, match=r"^initial\.path=\S+/mistyped: there is no such folder; allowed: the folder"):
         weights_of(folder / "mistyped").file(0)
 
 

@@ -567,17 +567,48 @@ def test_methods_that_keep_the_clients_of_a_group_apart(experiment: Experiment, 
     advanced(vectorized_by(experiment, **members), 2)
 
 
-def test_that_clients_are_apart_is_checked_without_an_effect(experiment: Experiment) -> None:
-    """Methods draw the same from PyTorch's generator as in a class of fedrun's, which is not checked."""
+GLOBAL_GENERATORS: dict[str, Callable[[int], torch.Tensor]] = {
+    "PyTorch": torch.randn,
+    "NumPy": lambda length: torch.from_numpy(np.random.normal(size=length)).float(),
+    "Python": lambda length: torch.tensor([random.gauss() for _ in range(length)]),
+}
+
+
+@pytest.mark.parametrize("name", GLOBAL_GENERATORS)
+def test_that_clients_are_apart_is_checked_without_an_effect(experiment: Experiment, name: str) -> None:
+    """Methods draw the same from global generators as in a class of fedrun's, which is not checked."""
+    draw = GLOBAL_GENERATORS[name]
 
     def model(module: str) -> torch.Tensor:
         simulation = vectorized_by(
             experiment,
-            constants=lambda s, received, state, client: {"noise": torch.randn(*client.clients.shape, P)},
+            constants=lambda s, received, state, client: {"noise": draw(client.clients.numel() * P).view(-1, P)},
             direction=lambda s, gradient, model, c: gradient(model, 0) + c["noise"].mul_(0.9),
-            finish=lambda s, model, *rest: ({MODEL: model + torch.randn_like(model)}, {}),
+            finish=lambda s, model, *rest: ({MODEL: model + draw(model.numel()).view(model.shape)}, {}),
             module=module,
         )
         return advanced(simulation, 2).server.model
 
     assert torch.equal(model("mine"), model("fedrun.mine"))
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+@pytest.mark.parametrize("name", GLOBAL_GENERATORS)
+def test_methods_that_draw_from_a_global_generator_repeat(experiment: Experiment, name: str, side: str) -> None:
+    """A repeated run is equal; another seed and another round draw other numbers."""
+    draw = GLOBAL_GENERATORS[name]
+    drawn: list[torch.Tensor] = []
+
+    def noted(*_: object) -> torch.Tensor:
+        drawn.append(draw(P))
+        return drawn[-1]
+
+    if side == "client":
+        method = "start", lambda s, received, *rest: received[MODEL] + noted()
+    else:
+        method = "aggregate", lambda s, state, update, _: (replace(state, model=update.mean[MODEL] + noted()), {})
+    for seed in (0, 0, 1):
+        advanced(with_part(replace(experiment, seed=seed), side, *method), 2)
+    runs = torch.stack(drawn).view(3, -1, P)
+    assert torch.equal(runs[0], runs[1]) and not (runs[0] == runs[2]).any()
+    assert len(runs[0].unique(dim=0)) == len(runs[0])

@@ -7,16 +7,17 @@ from itertools import chain, repeat
 
 import torch
 
+from fedrun.config.own_methods import is_fedruns
 from fedrun.strategies.client import ClientStrategy, Gradient
 from fedrun.strategies.client_contract import check_direction, checked_linear_correction
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.contract import owner
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
-from fedrun.system.randomness import seed_device
+from fedrun.system.randomness import restored_generators, seed_generators
 
 
-class Apart:
+class IndependenceCheck:
     """Checks one group of C clients. The first client is computed with the last one, and with itself in its place.
 
     Later rounds may show what earlier ones do not, because states are zero at first. Groups are checked in the rounds
@@ -33,8 +34,15 @@ class Apart:
         self._strategy, self._received, self._state, self._info = strategy, received, client_state, client
         self._clients = len(client.clients)
         self._device = client.samples.device
-        due = client.round & (client.round - 1) == 0
-        self.checks = due and self._clients > 1 and not type(strategy).__module__.startswith("fedrun.")
+
+    @classmethod
+    def due(
+        cls, strategy: ClientStrategy, received: Vectors, client_state: Vectors, client: ClientInfo
+    ) -> IndependenceCheck | None:
+        """The check of a group; None if there is nothing to check in this round."""
+        in_round = client.round & (client.round - 1) == 0
+        checks = in_round and len(client.clients) > 1 and not is_fedruns(type(strategy))
+        return cls(strategy, received, client_state, client) if checks else None
 
     def check_start(self, constants: Vectors) -> None:
         """Check what precedes the first step, given the clients' constants.
@@ -113,13 +121,11 @@ class Apart:
         """Check a method, given what it returns for clients at some positions: ``[2, m]`` each, or ``[m]`` for all."""
 
         def first(positions: list[int]) -> list[torch.Tensor]:
-            seed_device(0, self._device)
+            seed_generators(0, self._device)
             return [vector[0] if vector.ndim > 1 else vector for vector in hook(positions)]
 
-        with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []):
-            pair = first([0, self._clients - 1])
-            # a method that draws from Python's random numbers returns something else in every call
-            if _alike(pair, first([0, 0])) or not _alike(pair, first([0, self._clients - 1])):
+        with restored_generators(self._device):
+            if _alike(first([0, self._clients - 1]), first([0, 0])):
                 return
         raise InputError(
             f"{owner(self._strategy)}.{method}: what it returns for a client depends on the other clients of its "
