@@ -38,6 +38,8 @@ def check_loaded(key: str, dataset: Dataset) -> None:
             f"{key}: samples {list(inputs.shape)} with targets {list(targets.shape)}; allowed: as many, and samples "
             f"{['n', *spec.input_shape]} as specified".replace("'", "")
         )
+    if inputs.is_floating_point() and inputs.numel() and not all(bound.isfinite() for bound in inputs.aminmax()):
+        raise InputError(f"{key}: samples with NaN or infinity; allowed: finite numbers")
     if spec.task.has_classes and len(targets):
         if targets.dtype != torch.int64 or targets.ndim != 1:
             kind = f"{str(targets.dtype).removeprefix('torch.')} {list(targets.shape)}"

@@ -254,6 +254,14 @@ LOADED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "number": (lambda: loaded((2, 2), [0, 1, 2]), r"samples \[4, 2\] with targets \[6\]; allowed: as many"),
     "labels": (lambda: loaded((2, 2), [0, 3]), "^dataset=Mine: sample 1 has label 3; labels are 0 to 2$"),
+    "missing value": (
+        lambda: changed(inputs=torch.tensor([[0.0, 1.0]] * 3 + [[0.0, float("nan")]])),
+        "^dataset=Mine: samples with NaN or infinity; allowed: finite numbers$",
+    ),
+    "overflow": (
+        lambda: changed(inputs=torch.tensor([[0.0, -float("inf")]] + [[0.0, 1.0]] * 3)),
+        "samples with NaN or infinity",
+    ),
     "array": (lambda: changed(inputs=np.zeros((4, 2), np.float32)), "samples are a ndarray; allowed: a tensor$"),
     "type": (
         lambda: changed(targets=torch.zeros(4, dtype=torch.int32)),
