@@ -440,11 +440,6 @@ REFUSED = [
         "strategy.clustering.clusters=3",
         "strategy.clustering.clusters: is not a key of the chosen option; allowed with strategy=OPTION, one of",
     ),
-    (
-        "model.lora.rank=2",
-        "model.lora.rank: is not a key of the chosen option; allowed with model=OPTION, one of custom, timm, "
-        "torchvision, transformers",
-    ),
     ("strategy=fedprox strategy.client.nu=1", "strategy.client.nu: unknown key; allowed below strategy.client: mu"),
     (
         "dataset=cifar10 dataset.mean=[0.5]",
@@ -583,6 +578,14 @@ def test_a_mistake_is_refused_in_one_line(overrides: str, message: str) -> None:
         build(*overrides.split())
     assert str(refusal.value).startswith(message)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_part_that_every_option_has_is_no_condition() -> None:
+    """model/lora has one option, which those models have by default."""
+    with pytest.raises(
+        InputError, match="; allowed with model=OPTION, one of custom, timm, torchvision, transformers$"
+    ):
+        build("model.lora.rank=2")
 
 
 def test_values_for_another_client_can_be_replaced_or_left_out() -> None:
