@@ -535,6 +535,9 @@ MIXING: dict[str, dict[str, Any]] = {
 }
 
 
+OWN_GENERATOR = random.Random(0)
+
+
 def vectorized_by(experiment: Experiment, module: str = "mine", **members: object) -> Simulation:
     hardware = option("hardware", "cpu", executor="vectorized", threads=1)
     return with_client(replace(experiment, hardware=hardware), module, **members)
@@ -555,6 +558,7 @@ def test_a_method_that_mixes_the_clients_of_a_group(experiment: Experiment, meth
         {"finish": lambda s, model, *rest: ({MODEL: model / model.norm(dim=-1, keepdim=True)}, {})},
         {"finish": lambda s, model, *rest: ({MODEL: model * random.random()}, {})},
         {"finish": lambda s, model, *rest: ({MODEL: model + torch.randn_like(model)}, {})},
+        {"finish": lambda s, model, *rest: ({MODEL: model * OWN_GENERATOR.random()}, {})},
         {"direction": lambda s, gradient, model, c: gradient(model, 0).add_(gradient(model + 0.1, 0)).mul_(0.5)},
         {
             "constants": lambda s, received, state, client: {"anchor": received[MODEL], "velocity": 0 * client.samples},
