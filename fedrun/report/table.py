@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 
 
 @dataclass(frozen=True)
@@ -13,12 +14,14 @@ class Table:
     """A table before it is drawn.
 
     Attributes:
-        title: one line.
+        title: one line; tables in succession with the same title are the parts of one section.
         header: heading of each column.
         rows: each as long as ``header``.
         above: paragraphs between the title and the table.
         notes: paragraphs below the table.
         labels: how many columns on the left name the row; the others hold values and are set flush right.
+        remarks: whether the last column holds sentences instead, set flush left.
+        part: what distinguishes this table from the others of its section; may be empty.
     """
 
     title: str
@@ -27,29 +30,37 @@ class Table:
     above: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     labels: int = 1
+    remarks: bool = False
+    part: str = ""
+
+    def is_text(self, column: int) -> bool:
+        """Whether a column is set flush left."""
+        return column < self.labels or (self.remarks and column == len(self.header) - 1)
 
 
 def markdown(table: Table) -> str:
-    """A heading, a table in GitHub's dialect with columns lined up, and the texts around it as paragraphs."""
+    """A table in GitHub's dialect with columns lined up, below its part's heading, and the texts around it."""
     body = [[" ".join(cell.replace("|", "\\|").splitlines()) for cell in row] for row in (table.header, *table.rows)]
     widths = [max(3, *map(len, column)) for column in zip(*body, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
         padded = [
-            cell.ljust(width) if number < table.labels else cell.rjust(width)
+            cell.ljust(width) if table.is_text(number) else cell.rjust(width)
             for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
         ]
         return f"| {' | '.join(padded)} |"
 
-    rules = ["-" * width if number < table.labels else "-" * (width - 1) + ":" for number, width in enumerate(widths)]
+    rules = ["-" * width if table.is_text(number) else "-" * (width - 1) + ":" for number, width in enumerate(widths)]
     lines = [line(body[0]), line(rules), *map(line, body[1:])]
-    return "\n\n".join([f"## {table.title}", *table.above, "\n".join(lines), *table.notes])
+    heading = [f"### {table.part}"] if table.part else []
+    return "\n\n".join([*table.above, *heading, "\n".join(lines), *table.notes])
 
 
 def latex(table: Table) -> str:
     """A ``table`` environment with booktabs' rules; the texts around it are in the caption."""
-    columns = "l" * table.labels + "r" * (len(table.header) - table.labels)
-    caption = " ".join(f"{sentence.rstrip('.')}." for sentence in (table.title, *table.above, *table.notes))
+    columns = "".join("l" if table.is_text(number) else "r" for number in range(len(table.header)))
+    title = ", ".join(filter(None, (table.title, table.part)))
+    caption = " ".join(f"{sentence.rstrip('.')}." for sentence in (title, *table.above, *table.notes))
     return "\n".join(
         [
             r"\begin{table}",
@@ -145,4 +156,5 @@ def render(tables: Sequence[Table], format: str) -> str:
     """
     if format == "latex":
         return "\n\n".join([LATEX_PREAMBLE, *map(latex, tables)])
-    return "\n\n".join(map(markdown, tables))
+    sections = groupby(tables, key=lambda table: table.title)
+    return "\n\n".join("\n\n".join([f"## {title}", *map(markdown, parts)]) for title, parts in sections)

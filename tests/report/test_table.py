@@ -1,10 +1,12 @@
-from fedrun.report.table import Table, html, latex, markdown, render
+from dataclasses import replace
+
+from fedrun.report.table import Table, html, latex, render
 
 TABLE = Table("A & B", ("", "value"), (("x|y", "1.0 ± 0.5"), ("<b>", ">200")), above=("Over 5 seeds.",), notes=("End",))
 
 
 def test_markdown():
-    assert markdown(TABLE).splitlines() == [
+    assert render([TABLE], "markdown").splitlines() == [
         "## A & B",
         "",
         "Over 5 seeds.",
@@ -18,8 +20,18 @@ def test_markdown():
     ]
 
 
+def test_a_column_of_remarks_is_flush_left():
+    table = Table("T", ("key", "value", "remark"), (("a", "1", "b"),), remarks=True)
+    assert render([table], "markdown").splitlines()[2:] == [
+        "| key | value | remark |",
+        "| --- | ----: | ------ |",
+        "| a   |     1 | b      |",
+    ]
+    assert r"\begin{tabular}{lrl}" in latex(table)
+
+
 def test_a_line_break_in_a_value_does_not_break_the_table():
-    lines = markdown(Table("T", ("key", "value"), (("a\nb\n", "c\r\nd"),))).splitlines()
+    lines = render([Table("T", ("key", "value"), (("a\nb\n", "c\r\nd"),))], "markdown").splitlines()
     assert lines[2:] == ["| key | value |", "| --- | ----: |", "| a b |   c d |"]
 
 
@@ -63,5 +75,13 @@ def test_html_escapes():
 
 
 def test_several_tables():
-    assert render([TABLE, TABLE], "markdown").count("## A & B") == 2
+    """Parts of a section stand below its title and what is above the first; LaTeX names the section in each caption."""
+    first, second = (replace(TABLE, above=(), notes=(), part=part) for part in ("x 1", "x 2"))
+    first = replace(first, above=("Over 5 seeds.",))
+    headings = [line for line in render([first, second, replace(TABLE, title="C")], "markdown").splitlines() if line]
+    assert [line for line in headings if not line.startswith("|")] == [
+        *("## A & B", "Over 5 seeds.", "### x 1", "### x 2"),
+        *("## C", "Over 5 seeds.", "End"),
+    ]
+    assert r"\caption{A \& B, x 2.}" in render([first, second], "latex")
     assert render([TABLE], "latex").startswith("% needs \\usepackage{booktabs}\n\n\\begin{table}")

@@ -73,9 +73,9 @@ def overview(papers: Sequence[PaperTable]) -> Table:
         name = table.reading.experiment
         orders = same_order(cells, name.partition("/")[0])
         order = f"{sum(orders)} of {len(orders)}" if orders else wording.ABSENT
-        rows.append((name, table.scale, remarks(table), str(len(verdicts)), *counts, order))
-    header = ("table", "scale", "what is known", "compared", *VERDICTS, "same order")
-    return Table("Overview", header, tuple(rows), above=(RULE,), labels=3)
+        rows.append((name, table.scale, str(len(verdicts)), *counts, order, remarks(table)))
+    header = ("table", "scale", "compared", *VERDICTS, "same order", "what is known")
+    return Table("Overview", header, tuple(rows), above=(RULE,), labels=2, remarks=True)
 
 
 def compared_cell(cell: Cell, ours: Measurement) -> ComparedCell:

@@ -32,6 +32,11 @@ class Matched:
     not_compared: tuple[str, ...]
     left_out: Mapping[str, Sequence[Run]]
 
+    @property
+    def distinct(self) -> list[Run]:
+        """The runs of all cells, each once."""
+        return list({id(run): run for runs in self.runs.values() for run in runs}.values())
+
 
 @dataclass(frozen=True)
 class Assigned:

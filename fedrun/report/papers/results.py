@@ -11,7 +11,8 @@ from fedrun.config.grids import SCALES, named
 from fedrun.config.options import options
 from fedrun.report import comparison
 from fedrun.report.papers.agreement import overview
-from fedrun.report.papers.paper_table import NoRunsError, PaperTable, at_scale, available, described_runs
+from fedrun.report.papers.paper_table import NoRunsError, PaperTable, at_scale, available
+from fedrun.report.papers.provenance import data_and_code, seeds_and_cost
 from fedrun.report.papers.table_reading import by_number, command_arguments, tables
 from fedrun.report.quantities import TO_TARGET, is_internal, metrics
 from fedrun.report.ranking import ranking
@@ -48,7 +49,7 @@ def results(runs: Sequence[Run], progress: Progress = lambda done, total: None) 
                 papers.append(paper := at_scale(name, scale, runs))
                 printed += paper.tables
                 if experiment_sweep(name).runs == name:  # a table that shares another's runs would repeat its ranks
-                    printed += ranking(settings(complete_runs(named(name, scale), runs))[0])
+                    printed += parts(paper.reading.title, ranking(settings(complete_runs(named(name, scale), runs))[0]))
     tabulated = {experiment_sweep(name).run_name(scale) for name in names for scale in SCALES}
     others = {
         name
@@ -88,21 +89,22 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
     scaled = next((scale for scale in SCALES if scale == last), None)
     known = experiment if scaled else name
     arguments = command_arguments(known, scaled) if known in options("experiment") else f"name={name}"
-    titled = [replace(table, title=f"{arguments}: {table.title[0].lower()}{table.title[1:]}") for table in tables]
     all_seeds = sorted({run.seed for run in runs})
     fewer = [
         f"Only seeds {', '.join(map(str, seeds))}: {setting.name}."
         for setting in compared_settings
         if (seeds := [run.seed for run in setting.runs]) != all_seeds
     ]
-    if not titled:
+    if not tables:
         return []
-    above = (described_runs(runs), *fewer, *choices(compared_settings))
-    return [
-        replace(titled[0], above=above, notes=(*titled[0].notes, *problems)),
-        *titled[1:],
-        *ranking(compared_settings),
-    ]
+    tables[0] = replace(tables[0], above=(seeds_and_cost(runs), *fewer, *choices(compared_settings)))
+    tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, *problems, data_and_code(runs)))
+    return parts(arguments, [*tables, *ranking(compared_settings)])
+
+
+def parts(title: str, tables: Sequence[Table]) -> list[Table]:
+    """Tables as the parts of a section."""
+    return [replace(table, title=title, part=table.title) for table in tables]
 
 
 def choices(compared_settings: Sequence[Setting]) -> list[str]:

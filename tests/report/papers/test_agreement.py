@@ -99,11 +99,11 @@ def test_a_row_for_each_papers_table() -> None:
     other = paper_table("fedconcat/table2", (cell("fedavg", "80.0"), Measurement("75.0", 75.0)), own)
     table = overview([replace(TABLE, measured={**TABLE.measured, 6: Measurement("83.0", 83.0)}), other])
     verdicts = ("agree", "near", "above", "below")
-    assert table.header == ("table", "scale", "what is known", "compared", *verdicts, "same order")
+    assert table.header == ("table", "scale", "compared", *verdicts, "same order", "what is known")
     # FedConcat-ID's 83.0, 84.4 in the paper, is above FedAvg's 82.6, FedProx's and FedRS's, and below MOON's 90.0.
     assert table.rows == (
-        ("fedconcat/table1", "small", "Rounds: 10 of 50.", "5", "1", "2", "1", "1", "3 of 4"),
-        ("fedconcat/table2", "small", "", "2", "0", "1", "0", "1", "1 of 1"),
+        ("fedconcat/table1", "small", "5", "1", "2", "1", "1", "3 of 4", "Rounds: 10 of 50."),
+        ("fedconcat/table2", "small", "2", "0", "1", "0", "1", "1 of 1", ""),
     )
 
 

@@ -11,9 +11,10 @@ from fedrun.cli import report
 from fedrun.cli.entrypoint import exit_status
 from fedrun.config.options import with_config_dir
 from fedrun.report.papers.cell_jobs import cell_configs
+from fedrun.report.papers.layout import is_number
 from fedrun.report.papers.own_cells import coordinate
 from fedrun.report.papers.paper import numbers_file
-from fedrun.report.papers.paper_table import is_number, paper_table
+from fedrun.report.papers.paper_table import paper_table
 from fedrun.report.papers.results import results
 from fedrun.report.papers.table_reading import SpeedUp, TableReading, command_arguments, described, load, tables
 from fedrun.report.runs import find
@@ -129,13 +130,14 @@ def test_a_paper_may_write_a_number_without_a_point(own: Path, folders: Folders)
     assert table.rows[0] == ("fedavg", "71.5", "71.0 ± 1.0", "-0.5")
 
 
-def test_what_one_block_does_not_show_is_in_its_title(own: Path, folders: Folders) -> None:
+def test_what_one_block_does_not_show_is_in_its_heading(own: Path, folders: Folders) -> None:
     """The paper has losses with the rate 0.1 only."""
     (own / CSV).write_text(NUMBERS + "mine,T1,,lr=0.1,fedavg,loss,0.3,,\nmine,T1,,lr=0.1,strong,loss,0.3,,\n")
     for lr in (0.1, 0.2):
         write(folders, lr=lr)
     accuracies, losses = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
-    assert (accuracies.title, losses.title) == ("Mine, table 1, metric accuracy", "Mine, table 1, metric loss, lr 0.1")
+    assert accuracies.title == losses.title == "Mine, table 1"
+    assert (accuracies.part, losses.part) == ("metric accuracy", "metric loss, lr 0.1")
     assert losses.header == ("strategy", "paper", "ours", "difference")
 
 
@@ -158,7 +160,7 @@ def test_a_row_without_a_run_has_the_papers_numbers(own: Path, folders: Folders)
         ("fedavg", "70.0 ± 1.0", "71.0 ± 1.0", "+1.0", "71.5", "61.0 ± 1.0", "-10.5"),
         ("strong", "75.0", "not run", "-", "-", "not run", "-"),
     )
-    assert table.notes == ("Not run yet: 2 of 4 cells.",)
+    assert table.notes[0] == "Not run yet: 2 of 4 cells."
     assert table.above[0].startswith("Scale: full (fedrun --config-dir own experiment=mine/table1). ")
     overview, *_ = results(find([str(folders.top)]).runs)
     assert [row[0] for row in overview.rows] == ["mine/table1"]
@@ -220,7 +222,10 @@ def test_the_command(
     top = str(folders.top / "runs")
     with with_config_dir(None):
         assert run(top, "--config-dir=~/own", "--table", "mine/table1") == 0
-        assert "| fedavg   |    70.0 ± 1.0 |   71.0 ± 1.0 |               +1.0 |" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert out.startswith("## Mine, table 1\n\nScale: full ")
+        assert "\n\n### metric accuracy, lr 0.1\n\n| strategy | " in out
+        assert "| fedavg   | 70.0 ± 1.0 | 71.0 ± 1.0 |       +1.0 |" in out
         assert run(top, "--config-dir", "own", "--figure", "mine/figure1", "--to", "figure.png") == 0
         assert Path("figure.png").read_bytes().startswith(b"\x89PNG")
         assert run(top, "--config-dir", "own", "--results", "--to", "results.md") == 0

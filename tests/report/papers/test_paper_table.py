@@ -1,9 +1,11 @@
 import pytest
 
+from fedrun.report.papers.layout import difference
 from fedrun.report.papers.matching import match
 from fedrun.report.papers.measurement import Measurement, rounds_needed
 from fedrun.report.papers.paper import Cell
-from fedrun.report.papers.paper_table import cost_in_hours, described_runs, difference, paper_table
+from fedrun.report.papers.paper_table import paper_table
+from fedrun.report.papers.provenance import cost_in_hours, data_and_code
 from fedrun.report.papers.table_reading import RoundsTo
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves, unrecorded
@@ -42,15 +44,14 @@ def test_rounds_next_to_the_papers(folders):
     assert lines["turbosvm"] == ("54.6 ± 1.6", ">100", "-")
     assert set(lines) == {"fedavg", "turbosvm"}  # a row without a run is left out
     assert table.above == (
-        "Scale: small (fedrun experiment=turbosvm/table2 scale=small). Data: femnist (01234567). Seeds: 0, 1. "
-        "Code: fedrun 0.1.0, torch 2.11.0, commit abc123. "
-        "Mean ± std over seeds (ddof 0).",
+        "Scale: small (fedrun experiment=turbosvm/table2 scale=small). Seeds: 0, 1. Mean ± std over seeds (ddof 0).",
         "Fewer rounds than at scale full: 100 of 200.",
     )
     assert table.notes[:2] == (
         "Left out at scale small: 14 of 21 cells.",
         "Not run yet: 5 of 7 cells.",
     )
+    assert table.notes[-1] == "Data: femnist (01234567). Code: fedrun 0.1.0, torch 2.11.0, commit abc123."
 
 
 def test_values_after_a_round_and_short_runs(folders):
@@ -63,7 +64,7 @@ def test_values_after_a_round_and_short_runs(folders):
     deviations = [(cell.strategy, ours.std) for cell, ours in result.compared]
     assert deviations == [("fedavg", pytest.approx(5.0)), ("fedprox", None)]
     tables = result.tables
-    assert [table.title.rpartition(", ")[2] for table in tables] == ["metric f1", "metric accuracy", "metric mcc"]
+    assert [table.part for table in tables] == ["metric f1", "metric accuracy", "metric mcc"]
     lines = by_strategy(tables[1])
     assert lines["fedavg"] == ("59.3 ± 1.8", "65.0 ± 5.0", "+5.7")
     assert lines["fedprox"] == ("59.2 ± 1.8", "20.0", "-39.2")
@@ -272,25 +273,18 @@ def test_columns_without_a_run_are_not_shown_and_rows_have_the_papers_numbers(fo
     cell = ["partition=iid", "local.epochs=5", "local.batch_size=10"]
     config = job_config(["experiment=fedavg/table2", *cell])
     folders.write(0, rows(*[0.98] * 20, 0.99), dataset="mnist", config=config)  # 0.99 after round 20; the paper's is 20
-    (table,) = paper_table("fedavg/table2", None, found(folders)).tables
-    every = [dict(zip(table.header, row, strict=True)) for row in table.rows]
-    (shown,) = (row for row in every if row["iid rounds_to_0.99: ours"] != "not run")
-    assert {row["dataset"] for row in every} == {"mnist"}
-    fedsgd = next(row for row in every if row["strategy"] == "fedsgd")
-    assert [fedsgd[f"iid rounds_to_0.99: {part}"] for part in ("paper", "ours", "difference")] == [
-        "626",
-        "not run",
-        "-",
+    rounds, speed = paper_table("fedavg/table2", None, found(folders)).tables
+    assert [table.part for table in (rounds, speed)] == [
+        f"metric {metric}, dataset mnist, model cnn, partition iid"
+        for metric in ("rounds_to_0.99", "speedup_vs_fedsgd")
     ]
-    quantities = {heading for heading in shown if ": " in heading}
-    assert quantities == {
-        f"iid {quantity}: {part}"
-        for quantity in ("rounds_to_0.99", "speedup_vs_fedsgd")
-        for part in ("paper", "ours", "difference")
-    }
-    assert (shown["iid rounds_to_0.99: paper"], shown["iid rounds_to_0.99: difference"]) == ("20", "+0.0")
-    assert table.notes[0].startswith("Out of reach, 24 of 60 cells: ")
-    assert table.notes[1] == "Not run yet: 34 of 36 cells."
+    assert rounds.header == ("strategy", "E", "B", "u", "paper", "ours", "difference")
+    lines = {row[:4]: row[4:] for row in rounds.rows}
+    assert lines.pop(("fedavg", "5", "10", "300")) == ("20", "20.0", "+0.0")
+    assert lines["fedsgd", "1", "inf", "1"] == ("626", "not run", "-")
+    assert {ours for _, ours, _ in lines.values()} == {"not run"}
+    assert speed.notes[0].startswith("Out of reach, 24 of 60 cells: ")
+    assert speed.notes[1] == "Not run yet: 34 of 36 cells."
 
 
 def test_a_metric_of_seen_and_one_of_unseen_clients(folders):
@@ -360,7 +354,7 @@ def test_commits_are_listed_by_versions(folders):
     for seed, (versions, commit) in enumerate([(newer, "a"), (older, "b"), (newer, "c"), (newer, "a")]):
         folders.write(seed, rows(0.1), summary={"versions": {**versions, "commit": commit}})
     folders.write(4, rows(0.1), summary={"versions": older})  # not in a checkout
-    assert described_runs(found(folders)).endswith(
+    assert data_and_code(found(folders)).endswith(
         "Code: fedrun 0.2.0, torch 2.11.0, commits a, c; fedrun 0.1.0, torch 2.11.0, commits b, not recorded."
     )
 
