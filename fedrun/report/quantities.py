@@ -26,7 +26,10 @@ NOT_METRICS = ("cost/", "time/")
 INTERNALS = "server/"
 """Metrics of a server strategy's own steps: drawn as curves; in a table only with ``--metric``."""
 
-TRAINING = ("train/", "privacy/", "compress/", INTERNALS)
+CLUSTERS = "clusters/"
+"""The numbers of models, and of those that were trained."""
+
+TRAINING = ("train/", "privacy/", "compress/", INTERNALS, CLUSTERS)
 """Metrics whose best value says nothing about the model: they are measured while it changes, or are not about it."""
 
 COUNTS = (
@@ -150,7 +153,7 @@ def spread(key: str, values: Sequence[float]) -> str:
     """
     if not values:
         return wording.ABSENT
-    shares, total = wording.is_share(key), key.startswith("cost/")
+    shares, total = wording.is_share(key), key.startswith(("cost/", CLUSTERS))
     mean, std = statistics.mean(values), statistics.pstdev(values)  # fmean's sum of huge values would overflow
     if std < 1e-12 * abs(mean):
         std = 0.0  # the values differ by the rounding of their computation

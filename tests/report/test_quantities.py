@@ -100,7 +100,7 @@ def test_the_best_of_a_mean_loss_is_the_least(folders):
 
 def test_measures_of_uploads_have_no_best_round():
     """The largest error memory, or the smallest error of one round's compression, says nothing about the model."""
-    keys = ("compress/error", "compress/ratio", "compress/memory_norm", "privacy/epsilon", "test/accuracy")
+    keys = ("compress/error", "compress/memory_norm", "privacy/epsilon", "clusters/models", "test/accuracy")
     assert not quantities.has_best("test/attack_success")  # what is best for the attack is worst for the server
     assert list(filter(quantities.has_best, keys)) == ["test/accuracy"]
 
@@ -144,6 +144,7 @@ def test_spread():
     assert spread("cost/excluded", [1, 0, 0]) == "0.3 ± 0.5"  # 1/3 and sqrt(2)/3 = 0.47
     assert spread("cost/excluded", [2, 1, 1, 0]) == "1.0 ± 0.7"  # sqrt(1/2)
     assert spread("cost/excluded", [1, 1]) == "1"
+    assert spread("clusters/models", [5.0, 5.0]) == "5"
     assert spread("cost/excluded", [4, 2]) == "3 ± 1"
     assert spread("cost/excluded", [201, 200]) == "200 ± 0"  # 200.5, where halves do not matter
     assert spread("test/perplexity", [1.7e308, 1.7e308]) == "1.700e+308 ± 0.0000"  # whose sum is no float
