@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrun.cli.entrypoint import OneLineParser, run_command
-from fedrun.cli.report import PICTURES
+from fedrun.cli.report_options import PICTURES
 from fedrun.system.errors import InputError
 from fedrun.system.signals import describe_stop
 from fedrun.system.user_path import user_path

@@ -244,7 +244,7 @@ def test_a_value_that_is_no_text_is_named(folders, tmp_path, capsys):
 
 REFUSED = [
     ((), "outputs: no such folder"),
-    (("{runs}", ""), "RUNS: '' is empty; allowed: folders, or patterns of them"),
+    (("{runs}", ""), "RUNS: is empty; leave it out, or name folders, or patterns of them"),
     (("{empty}",), "{empty}: holds no run (no metrics.jsonl and no summary.json)"),
     (("{runs}", "--metric", "own/f1"), "own/f1: no run has this metric; allowed: test/accuracy, test/loss"),
     (
