@@ -81,10 +81,10 @@ def experiments(options: ReportOptions) -> frozenset[str] | None:
         InputError: there is no such table or figure.
     """
     from fedrun.config.experiments import experiment_sweep
-    from fedrun.report.papers import figure, table_reading
+    from fedrun.report.papers import described_tables, figure
 
     if options.table:
-        experiment = table_reading.load(options.table).experiment
+        experiment = described_tables.load(options.table).experiment
     elif options.figure:
         experiment = figure.load(options.figure).experiment
     else:

@@ -11,8 +11,9 @@ import pytest
 from fedrun.cli import report
 from fedrun.cli.entrypoint import exit_status
 from fedrun.config.options import with_config_dir
+from fedrun.report.papers.described_tables import load
 from fedrun.report.papers.figure import Figure
-from fedrun.report.papers.table_reading import TableReading, load
+from fedrun.report.papers.table_reading import TableReading
 
 from ..helpers.forked import Fedrun
 

@@ -16,7 +16,7 @@ from fedrun.config.experiments import experiment_sweep
 from fedrun.config.key_reference import unknown_key
 from fedrun.config.options import conf_dir, options
 from fedrun.experiment.experiment import Experiment, build_experiment
-from fedrun.report.papers.table_reading import tables
+from fedrun.report.papers.described_tables import tables
 from fedrun.runs.outcome import Outcome
 from fedrun.sweeps.search import (
     arms,

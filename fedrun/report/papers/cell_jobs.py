@@ -8,6 +8,7 @@ from fedrun.config.as_config import Plain
 from fedrun.config.dotted_keys import dotted
 from fedrun.config.grids import Scale
 from fedrun.config.suggestions import did_you_mean
+from fedrun.report.papers.described_tables import load
 from fedrun.report.papers.job_values import (
     Values,
     compatible,
@@ -16,7 +17,7 @@ from fedrun.report.papers.job_values import (
     override_values,
     settings_of_jobs,
 )
-from fedrun.report.papers.table_reading import Overrides, TableReading, load
+from fedrun.report.papers.table_reading import Overrides, TableReading
 from fedrun.system.errors import InputError
 
 

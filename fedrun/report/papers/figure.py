@@ -18,19 +18,13 @@ from fedrun.config.grids import SCALES, Scale
 from fedrun.config.options import content, option_files
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.report.papers.cell_jobs import cell_configs
+from fedrun.report.papers.described_tables import command_arguments, described, tables
+from fedrun.report.papers.described_tables import load as load_table
 from fedrun.report.papers.matching import match
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.paper_table import available
-from fedrun.report.papers.table_reading import (
-    RoundsTo,
-    TableReading,
-    ValueAt,
-    Where,
-    command_arguments,
-    described,
-    tables,
-)
-from fedrun.report.papers.table_reading import load as load_table
+from fedrun.report.papers.readings import RoundsTo, ValueAt, Where
+from fedrun.report.papers.table_reading import TableReading
 from fedrun.report.quantities import metrics, no_such_metric
 from fedrun.report.runs import Run
 from fedrun.report.settings import Setting, leaves, settings, varying, written

@@ -11,7 +11,8 @@ from fedrun.data.evaluation_split import TARGETED
 from fedrun.data.targets import Target
 from fedrun.evaluation.rounds_to_target import describe, interpolated
 from fedrun.report.papers.paper import Cell
-from fedrun.report.papers.table_reading import RoundsTo, SpeedUp, TableReading, ValueAt
+from fedrun.report.papers.readings import RoundsTo, SpeedUp, ValueAt
+from fedrun.report.papers.table_reading import TableReading
 from fedrun.report.quantities import finite
 from fedrun.report.runs import Run
 from fedrun.runs.display import wording

@@ -10,13 +10,15 @@ from fedrun.config.as_config import Plain
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES, Scale
 from fedrun.report.papers.cell_jobs import cell_configs
+from fedrun.report.papers.described_tables import command_arguments, load, tables
 from fedrun.report.papers.job_values import settings_of_jobs
 from fedrun.report.papers.layout import difference, printed_blocks
 from fedrun.report.papers.matching import OF_NO_CELL, Matched, match
 from fedrun.report.papers.measurement import Measurement, measure
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.provenance import data_and_code, seeds_and_cost
-from fedrun.report.papers.table_reading import TableReading, ValueAt, command_arguments, load, tables
+from fedrun.report.papers.readings import ValueAt
+from fedrun.report.papers.table_reading import TableReading
 from fedrun.report.quantities import metrics, no_such_metric
 from fedrun.report.runs import Run
 from fedrun.report.table import Table

@@ -11,9 +11,9 @@ from fedrun.config.grids import SCALES, named
 from fedrun.config.options import options
 from fedrun.report import comparison
 from fedrun.report.papers.agreement import overview
+from fedrun.report.papers.described_tables import by_number, command_arguments, tables
 from fedrun.report.papers.paper_table import NoRunsError, PaperTable, at_scale, available
 from fedrun.report.papers.provenance import data_and_code, seeds_and_cost
-from fedrun.report.papers.table_reading import by_number, command_arguments, tables
 from fedrun.report.quantities import TO_TARGET, is_internal, metrics
 from fedrun.report.ranking import ranking
 from fedrun.report.runs import Progress, Run

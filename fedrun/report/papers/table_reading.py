@@ -6,139 +6,22 @@ runs whose configuration has all these values.
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
-
-from annotated_types import Ge, Gt, Le
-from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
+from typing import TypeAlias
 
 from fedrun.config.config_class import config_class
-from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import Scale
-from fedrun.config.options import config_dir_option, files_in, option_files, options
-from fedrun.report.papers.job_values import override_values
+from fedrun.config.options import option_files
 from fedrun.report.papers.own_cells import own_cells
 from fedrun.report.papers.paper import Cell, cells, numbers_file
-from fedrun.runs.display import wording
+from fedrun.report.papers.readings import Reading, RoundsTo, SpeedUp, Where, unit_of
 from fedrun.system.errors import InputError
-
-T = TypeVar("T")
 
 Overrides: TypeAlias = tuple[str, ...]
 """Conditions on a run's configuration, written as on the command line, such as ``("dataset=femnist",)``."""
-
-
-@config_class
-class RoundsTo:
-    """Rounds until the test accuracy reaches a target.
-
-    Attributes:
-        target: accuracy, a share.
-        interpolated: false: the first evaluated round at or above it (TurboSVM-FL); true: where the running maximum,
-            linear between evaluated rounds, reaches it, rounded up (McMahan et al.).
-    """
-
-    target: Annotated[float, Gt(0), Le(1)]
-    interpolated: bool
-
-
-@config_class
-class Where:
-    """Some cells of a table.
-
-    Attributes:
-        where: their coordinates: for each named one, its possible values.
-    """
-
-    where: dict[str, tuple[str, ...]]
-
-    def holds(self, coordinates: Mapping[str, str]) -> bool:
-        return all(coordinates.get(key) in values for key, values in self.where.items())
-
-
-@config_class
-class RoundOf(Where):
-    """The round in which some cells are read.
-
-    Attributes:
-        where: the cells' coordinates.
-        round: server updates made.
-    """
-
-    round: Annotated[int, Ge(1)]
-
-
-@config_class
-class ValueAt:
-    """A metric's value in a round.
-
-    Attributes:
-        metric: as in ``metrics.jsonl``, such as ``test/f1``; or, if it depends on a coordinate, that coordinate with
-            the metric for each of its values: ``{clients: {seen: clients/gm_appeal, unseen: unseen/gm_appeal}}``.
-        round: server updates made; null: the last round. Shorter runs are read at their last round, with a note.
-        rounds: rounds for some of the cells, instead of ``round``; optional.
-    """
-
-    metric: str | dict[str, dict[str, str]]
-    round: Annotated[int, Ge(1)] | None
-    rounds: tuple[RoundOf, ...] = ()
-
-    def at(self, cell: Cell) -> int | None:
-        """The round in which a cell is read, None for the last one."""
-        return next((special.round for special in self.rounds if special.holds(cell.coordinates)), self.round)
-
-    def key(self, cell: Cell) -> str:
-        """The metric of a cell.
-
-        Raises:
-            InputError: it depends on a coordinate, and is not given for this cell's value of it.
-        """
-        if isinstance(self.metric, str):
-            return self.metric
-        for coordinate, metrics in self.metric.items():
-            if (value := cell.coordinates.get(coordinate)) in metrics:
-                return metrics[value]
-        raise InputError(f"{cell.paper} {cell.table}: its experiment does not say how {cell.metric} is read everywhere")
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """All metrics that it reads."""
-        if isinstance(self.metric, str):
-            return (self.metric,)
-        return tuple(chain.from_iterable(metrics.values() for metrics in self.metric.values()))
-
-
-@config_class
-class SpeedUp:
-    """Mean rounds of a reference cell over mean rounds of this one.
-
-    Attributes:
-        reference: the coordinates in which the reference differs, such as ``{"C": "0.0"}``.
-    """
-
-    reference: dict[str, str]
-
-
-def _own_key(reading: object) -> str | None:
-    """The key by which a way of reading a cell is known; None if it has none."""
-    keys = reading if isinstance(reading, Mapping) else dir(reading)
-    return next((key for key in ("target", "metric", "reference") if key in keys), None)
-
-
-FORMS = "{target: .., interpolated: ..}, {metric: .., round: ..} or {reference: ..}"
-
-Reading: TypeAlias = Annotated[
-    Annotated[RoundsTo, Tag("target")] | Annotated[ValueAt, Tag("metric")] | Annotated[SpeedUp, Tag("reference")],
-    Discriminator(_own_key, custom_error_type="form", custom_error_message=f"allowed: {FORMS}"),
-]
-"""How a metric's cells are read; in a file, the keys say which of the three it is."""
 
 
 @config_class
@@ -323,110 +206,6 @@ class TableReading:
         return only({**own, **speed_up.reference}), only(own)
 
 
-def unit_of(reading: Reading) -> str:
-    """The unit of a cell whose paper's number is not known."""
-    if isinstance(reading, ValueAt):
-        return "%" if all(map(wording.is_share, reading.keys)) else "number"
-    return "rounds" if isinstance(reading, RoundsTo) else "x"
-
-
 def listed(names: Iterable[str]) -> str:
     """Names in a message."""
     return ", ".join(names) or "none"
-
-
-def command_arguments(experiment: str, scale: Scale | None) -> str:
-    """The arguments of ``fedrun`` that start an experiment at a scale; None: at the default one."""
-    arguments = f"experiment={experiment}" if scale in (None, "full") else f"experiment={experiment} scale={scale}"
-    folder = config_dir_option()
-    if folder is None or experiment not in files_in("experiment", [folder]):
-        return arguments
-    here = Path.cwd()
-    named = folder.relative_to(here) if folder.is_relative_to(here) else folder
-    return f"--config-dir {shlex.quote(str(named))} {arguments}"
-
-
-def tables() -> list[str]:
-    """The tables that can be compared, such as ``turbosvm/table2``, in the papers' order."""
-    return sorted((name for name in options("experiment") if "/table" in name), key=by_number)
-
-
-def by_number(name: str) -> list[str | int]:
-    """A sort key for names, which puts table 9 before table 10."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
-
-
-def load(name: str) -> TableReading:
-    """How a table is read.
-
-    Raises:
-        InputError: there is none of this name, or its description or the file of its paper's numbers is damaged.
-    """
-    if name not in (known := tables()):
-        raise InputError(f"table {name}: no such table; allowed: {', '.join(known)}")
-    return _load(name, config_dir_option())
-
-
-@cache
-def _load(name: str, folder: Path | None) -> TableReading:
-    """The same for a table that exists; ``folder``: the folder of further options in which names are looked up."""
-    table = {**experiment_sweep(name).sweeper.table, "experiment": name}
-    reading = described(table, TableReading, f"{option_files('experiment', folder)[name]}: hydra.sweeper.table")
-    check(reading)
-    return reading
-
-
-def check(reading: TableReading) -> None:
-    """Reject a description that does not fit the table's cells.
-
-    Raises:
-        InputError: a meaning cannot be read; a coordinate, its value or a metric of a cell is missing; or a name is no
-            coordinate of any cell.
-    """
-    from fedrun.config.composition_errors import composing
-
-    for key, meaning in reading.coordinates.items():
-        if isinstance(meaning, str) and not re.fullmatch(r"[^={}]+={}", meaning):
-            allowed = "KEY={}, or a list of KEY=VALUE for each value"
-            raise reading.error(f"coordinates.{key}", f"{meaning}; allowed: {allowed}")
-        for value, overrides in () if isinstance(meaning, str) else meaning.items():
-            try:
-                with composing(overrides):
-                    override_values(overrides)
-            except InputError as error:
-                raise reading.error(f"coordinates.{key}.{value}", str(error)) from None
-    table = reading.cells()
-    for cell in table:
-        reading.reading(cell)
-        if reading.reason(cell) is None:
-            reading.conditions(cell, "full")
-    known = dict.fromkeys(key for cell in table for key in cell.coordinates)
-    parts: dict[str, Iterable[str]] = {
-        "columns": reading.columns,
-        "blocks": reading.blocks,
-        "out_of_reach": chain.from_iterable(entry.where for entry in reading.out_of_reach),
-        "unknown_parameters": chain.from_iterable(entry.where for entry in reading.unknown_parameters),
-    }
-    for part, names in parts.items():
-        if unknown := next((name for name in names if name not in known), None):
-            raise reading.error(part, f"{unknown} is no coordinate of the table's cells; allowed: {listed(known)}")
-
-
-def described(content: Mapping[str, Any], kind: type[T], where: str) -> T:
-    """The object that a part of a YAML file describes; ``where`` names the part in an error message.
-
-    Raises:
-        InputError: the description is damaged.
-    """
-    try:
-        return TypeAdapter(kind).validate_json(json.dumps(content))  # JSON's arrays may become tuples
-    except ValidationError as error:
-        first = error.errors()[0]
-        # of a way of reading pydantic also names the key by which it is known
-        place = [part for depth, part in enumerate(first["loc"]) if depth != 2 or first["loc"][0] != "metrics"]
-        problem = {"missing": "is missing", "unexpected_keyword_argument": "unknown key"}.get(
-            first["type"], first["msg"]
-        )
-        if len(place) == 1 and first["type"] == "unexpected_keyword_argument":
-            problem += f"; allowed: {listed(name for name in get_type_hints(kind) if name != 'experiment')}"
-        raise InputError(f"{where}.{'.'.join(map(str, place))}: {problem}") from None

@@ -8,10 +8,10 @@ from decimal import Decimal
 import pytest
 
 from fedrun.report.papers.agreement import ComparedCell, compared_cell, overview, remarks, same_order
+from fedrun.report.papers.described_tables import load
 from fedrun.report.papers.measurement import Measurement
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.paper_table import PaperTable
-from fedrun.report.papers.table_reading import load
 
 
 def cell(strategy: str, printed: str, std: float | None = None, **coordinates: str) -> Cell:

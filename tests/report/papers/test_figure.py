@@ -9,6 +9,7 @@ import pytest
 from fedrun.config.composed import compose
 from fedrun.config.options import options
 from fedrun.report.papers.cell_jobs import cell_configs
+from fedrun.report.papers.described_tables import load as load_table
 from fedrun.report.papers.figure import (
     draw_figure,
     figures,
@@ -19,7 +20,6 @@ from fedrun.report.papers.figure import (
     of_experiment,
     of_table,
 )
-from fedrun.report.papers.table_reading import load as load_table
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves
 from fedrun.runs.display.panels import Published

@@ -11,12 +11,14 @@ from fedrun.cli import report
 from fedrun.cli.entrypoint import exit_status
 from fedrun.config.options import with_config_dir
 from fedrun.report.papers.cell_jobs import cell_configs
+from fedrun.report.papers.described_tables import command_arguments, described, load, tables
 from fedrun.report.papers.layout import is_number
 from fedrun.report.papers.own_cells import coordinate
 from fedrun.report.papers.paper import numbers_file
 from fedrun.report.papers.paper_table import paper_table
+from fedrun.report.papers.readings import SpeedUp
 from fedrun.report.papers.results import results
-from fedrun.report.papers.table_reading import SpeedUp, TableReading, command_arguments, described, load, tables
+from fedrun.report.papers.table_reading import TableReading
 from fedrun.report.runs import find
 from fedrun.system.errors import InputError
 

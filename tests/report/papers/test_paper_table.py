@@ -6,7 +6,7 @@ from fedrun.report.papers.measurement import Measurement, rounds_needed
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.paper_table import paper_table
 from fedrun.report.papers.provenance import cost_in_hours, data_and_code
-from fedrun.report.papers.table_reading import RoundsTo
+from fedrun.report.papers.readings import RoundsTo
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves, unrecorded
 from fedrun.system.errors import InputError

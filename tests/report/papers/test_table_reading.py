@@ -11,20 +11,11 @@ from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES
 from fedrun.experiment.experiment import build_experiment
 from fedrun.report.papers.cell_jobs import cell_configs
+from fedrun.report.papers.described_tables import described, load, tables
 from fedrun.report.papers.job_values import compatible, composed_job, has, meets, override_values
 from fedrun.report.papers.paper import Cell
-from fedrun.report.papers.table_reading import (
-    OutOfReach,
-    RoundOf,
-    RoundsTo,
-    SpeedUp,
-    TableReading,
-    UnknownParameter,
-    ValueAt,
-    described,
-    load,
-    tables,
-)
+from fedrun.report.papers.readings import RoundOf, RoundsTo, SpeedUp, ValueAt
+from fedrun.report.papers.table_reading import OutOfReach, TableReading, UnknownParameter
 from fedrun.system.errors import InputError
 
 from ...helpers.job_configs import job_config
