@@ -23,6 +23,7 @@ from fedrun.system.closed_output import ignore_closed_output
 from fedrun.system.errors import Defect, InputError, defects, show_defect
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import stop_behind
+from fedrun.system.user_path import require_current_folder
 from fedrun.system.version import __version__
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ def _guarded(arguments: Sequence[str]) -> int:
     configurations that only Hydra can compose or reject.
     """
     try:
+        require_current_folder()
         reject_contradiction(arguments)
         reject_folders_of_hydra(arguments)
         reject_repeated_folder(arguments)

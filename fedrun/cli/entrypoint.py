@@ -13,6 +13,7 @@ from fedrun.system.closed_output import discard_output
 from fedrun.system.errors import BAD_INPUT, InputError, RunError, expected_error
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import TERMINATING, Stop, describe_stop
+from fedrun.system.user_path import require_current_folder
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -55,6 +56,7 @@ def exit_status(command: Callable[[Sequence[str]], int], name: str, arguments: S
     status = 0
     try:
         try:
+            require_current_folder()
             status = command(arguments)
         except SystemExit as ended:  # after --help
             status = int(ended.code or 0)

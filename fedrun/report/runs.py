@@ -279,12 +279,12 @@ def read(folder: Path) -> tuple[Run, str]:
         DamagedRunError: a file of the run is damaged.
         InputError: a file cannot be read, or there are no metrics yet.
     """
-    summary, config = finished(folder), read_config(folder / CONFIG)
     path, remark = folder / METRICS, ""
-    rows = read_rows(path)
+    summary, rows = finished(folder), read_rows(path)
+    if summary is None and not rows:  # it may be about to write its configuration
+        raise InputError(f"{path}: holds no evaluated round yet")
+    config = read_config(folder / CONFIG)
     if summary is None:
-        if not rows:
-            raise InputError(f"{path}: holds no evaluated round yet")
         remark = f"unfinished (round {rows[-1]['round']} of {config['rounds']}); it counts in curves only"
     elif flaw := lacking(evaluated_rounds(rows), summary["rounds"], (config.get("evaluation") or {}).get("every")):
         raise DamagedRunError(f"{path}: is damaged ({flaw}); restore it, or start over with overwrite=true")
@@ -335,6 +335,8 @@ def read_config(path: Path) -> dict[str, Any]:
     """
     try:
         config = read_yaml(path)
+    except FileNotFoundError:
+        raise DamagedRunError(f"{path}: is missing; restore it, or start over with overwrite=true") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (yaml.YAMLError, ValueError, RecursionError):

@@ -99,11 +99,13 @@ def read_rows(path: Path) -> list[Row]:
     that was not finished (the run was killed while writing it) is left out.
 
     Raises:
-        DamagedRunError: a line is not a row.
+        DamagedRunError: the file is missing, or a line is not a row.
         InputError: the file cannot be read.
     """
     try:
         lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        raise DamagedRunError(f"{path}: is missing; restore it, or start over with overwrite=true") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); expected a run's metrics.jsonl") from error
     rows: list[Row] = []

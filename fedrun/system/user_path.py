@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 from fedrun.system.errors import InputError
@@ -27,3 +28,15 @@ def user_path(text: str, key: str, inside: Path | None = None) -> Path:
             reason = getattr(error, "strerror", None) or str(error).rstrip(".")
             raise InputError(f"{key}={text}: {reason}; allowed: a path that a file may have") from None
     return path
+
+
+def require_current_folder() -> None:
+    """Check that the current folder, to which paths are relative, still exists; libraries fail in many ways without it.
+
+    Raises:
+        InputError: it has been deleted.
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InputError("the current folder has been deleted; allowed: a folder that exists") from None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import fedrun
 from fedrun.cli.entrypoint import exit_status
 from fedrun.system.errors import InputError
 
@@ -43,6 +44,22 @@ def test_a_full_disk(folders):
         2,
         "fedrun-report: the output cannot be written (No space left on device)\n",
     )
+
+
+@pytest.mark.parametrize("module", ["fedrun", "fedrun.cli.report"])
+def test_a_deleted_current_folder(module, tmp_path):
+    """PyTorch would end the process with a message about one of its libraries."""
+    command = f"import runpy; runpy.run_module({module!r}, run_name='__main__')"
+    found = subprocess.run(
+        ["bash", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$0" -c "$1"', sys.executable, command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(fedrun.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    line = "the current folder has been deleted; allowed: a folder that exists\n"
+    assert (found.returncode, found.stderr.partition(": ")[2]) == (2, line)
 
 
 def test_an_error_begins_with_the_commands_name_however_it_was_started(capsys, monkeypatch):

@@ -65,6 +65,7 @@ def test_folders_that_cannot_be_listed_are_named(folders, monkeypatch):
 def test_a_run_whose_configuration_cannot_be_listed_is_named_once(folders, monkeypatch):
     run = folders.write(0, rows(0.1, 0.2, 0.3))
     (run / ".hydra" / "config.yaml").unlink()
+    (run / ".hydra" / "config.yaml").mkdir()  # cannot be read, for root neither
     refuse_to_list(monkeypatch, run / ".hydra")
     (problem,) = find([str(folders.top)]).problems
     assert problem.startswith(f"{run}/.hydra/config.yaml: cannot be read (")
@@ -109,17 +110,24 @@ def test_whatever_is_missing_or_damaged_is_said_in_one_line(folders, tmp_path):
     assert list(found.problems) == [
         f"{empty}: holds no run (no metrics.jsonl and no summary.json)",
         f"{tmp_path / 'absent'}: no such folder",
-        f"{runs['no config']}/.hydra/config.yaml: cannot be read (No such file or directory){left_out}",
+        f"{runs['no config']}/.hydra/config.yaml: is missing; {restore}{left_out}",
         f"{runs['bad config']}/.hydra/config.yaml: is not a YAML file of a configuration{left_out}",
         f"{runs['other config']}/.hydra/config.yaml: is not a run's configuration (needs seed, rounds, name){left_out}",
-        f"{runs['no metrics']}/metrics.jsonl: cannot be read (No such file or directory); expected a run's "
-        f"metrics.jsonl{left_out}",
+        f"{runs['no metrics']}/metrics.jsonl: is missing; {restore}{left_out}",
         f"{runs['no rows']}/metrics.jsonl: is damaged (it holds no evaluated round); {restore}{left_out}",
         f"{runs['bad metrics']}/metrics.jsonl, line 1: round is None; a whole number is expected{left_out}",
         f"{bad}: is damaged (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)); delete "
         f"{bad} {again}",
         f"{other}: is damaged (title is missing or of another type); delete {other} {again}",
     ]
+
+
+@pytest.mark.parametrize("file", [".hydra/config.yaml", "metrics.jsonl"])
+def test_a_complete_run_without_a_file_is_damaged(folders, file):
+    """The report would otherwise lack a seed with exit status 0."""
+    run = folders.write(0, rows(0.1, 0.2, 0.3))
+    (run / file).unlink()
+    assert find([str(folders.top)]).damaged.startswith(f"{run}/{file}: is missing; ")
 
 
 @pytest.mark.parametrize(
@@ -171,8 +179,10 @@ def test_content_that_fedrun_did_not_write_is_damage(folders, file, content, com
     found = find([str(folders.top)])
     assert (found.runs, found.damaged) == ((), *found.problems)
     assert found.damaged.startswith(f"{folder / file}{problem}")
-    begun = find([str(folders.write(1, rows(), complete=False))])
-    assert (len(begun.problems), begun.damaged) == (1, "")
+    begun = folders.write(1, rows(), complete=False)
+    (begun / ".hydra" / "config.yaml").unlink()
+    assert find([str(begun)]).problems == (f"{begun}/metrics.jsonl: holds no evaluated round yet; the run is left out",)
+    assert not find([str(begun)]).damaged
 
 
 @pytest.mark.parametrize(

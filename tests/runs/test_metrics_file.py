@@ -52,7 +52,7 @@ def test_a_damaged_line_is_named(tmp_path, second, problem):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be read \(No such file or directory\)"):
+    with pytest.raises(InputError, match=r"metrics\.jsonl: is missing; restore it"):
         read_rows(tmp_path / "metrics.jsonl")
 
 
