@@ -66,7 +66,7 @@ class Costs:
         assert self.devices is not None
         phase, pipeline = self.phase, self.executor.context.pipeline
         clients = torch.arange(len(phase.federation.train))
-        server = phase.server.init(phase.initial_model(), phase.network.layout, len(clients))
+        server = phase.initial_server()
         broadcast = phase.server.broadcast(server)
         bytes_up = pipeline.bytes_up({name: broadcast[name].numel() for name in phase.client.sends})
         backward, forward = self.executor.usual_samples.unbind(1)

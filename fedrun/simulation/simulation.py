@@ -214,7 +214,7 @@ class Simulation:
     def _initial_server(self, active: ActivePhase, number: int) -> ServerState:
         """A model before the phase's first round, with the tensors of the strategy and the transforms."""
         phase = active.phase
-        state = phase.server.init(phase.initial_model(number), phase.network.layout, len(phase.federation.train))
+        state = phase.initial_server(number)
         check_start(phase.server, state, len(phase.network.vector))
         return replace(state, transforms=active.runner.executor.context.pipeline.slots())
 

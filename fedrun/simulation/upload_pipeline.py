@@ -56,8 +56,7 @@ def upload_pipeline(
         everyone = Senders(clients=torch.arange(len(sizes)), samples=sizes)
         weights = pipeline.weights(everyone)
         if weights is None:
-            state = phase.server.init(phase.initial_model(), layout, len(sizes))
-            weights = phase.server.weights(state, everyone)
+            weights = phase.server.weights(phase.initial_server(), everyone)
         # all clients may be drawn by Poisson sampling, and by a rule whose cohorts vary
         most = len(sizes) if experiment.selection.varies else phase.cohort_size
         secure_sum.check_headroom(float(weights.topk(most).values.sum()))
@@ -126,8 +125,7 @@ def _check_lengths(key: str, change: str, phase: Phase, pipeline: UploadPipeline
         phase: the phase whose clients send.
         pipeline: pipeline of their uploads.
     """
-    state = phase.server.init(phase.initial_model(), phase.network.layout, len(phase.federation.train))
-    broadcast = phase.server.broadcast(state)
+    broadcast = phase.server.broadcast(phase.initial_server())
     for name in sorted(phase.client.sends):
         if name not in broadcast or not pipeline.is_transformed(len(broadcast[name])):
             raise InputError(

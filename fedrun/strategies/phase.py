@@ -100,6 +100,10 @@ class Phase:
         spec, device = self.federation.dataset.spec, self.samples.device
         return build_network(self.model, self.initial, spec, self.seed, device, self.server, variant).vector
 
+    def initial_server(self, number: int = 0) -> ServerState:
+        """The server strategy's state of a model before the phase's first round."""
+        return self.server.init(self.initial_model(number), self.network.layout, len(self.federation.train))
+
 
 def build_network(
     model: ModelConfig,
