@@ -91,7 +91,7 @@ class FixedPoint(SecureSum):
         sent = {name: self.rounded(vector) for name, vector in displacements.items()}
         return Sent(sent, measures={CLIPPED_ENTRIES: outside / entries} if entries else {})
 
-    def upload_bytes(self, shape: Shape) -> int | None:
+    def upload_bytes(self, shape: Shape) -> int:
         return -(-shape.entries * self.bits // 8)
 
     def extra_bytes(self) -> int:

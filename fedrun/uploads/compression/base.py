@@ -112,7 +112,7 @@ class Compressor(Compression, ABC):
                 left -= part
         return parts
 
-    def upload_bytes(self, shape: Shape) -> int | None:
+    def upload_bytes(self, shape: Shape) -> int:
         parts = self.parts(shape)
         sizes = [self.size(part) for part in parts]
         check_sizes(self, sizes)
@@ -152,10 +152,9 @@ class Compressor(Compression, ABC):
             if self.memory == "client":
                 state[ERROR + name] = left_out
         measures = {"compress/error": squared_error / squared if squared else 0.0}
-        lengths = {name: len(vector) for name, vector in displacements.items()}
-        compressed_bytes = sum(self.upload_bytes(sender.shapes[name]) or 0 for name in lengths)
-        # bytes in float32 per byte sent
-        measures["compress/ratio"] = FLOAT * sum(lengths.values()) / compressed_bytes if compressed_bytes else 1.0
+        float_bytes = FLOAT * sum(map(len, displacements.values()))
+        compressed_bytes = sum(self.upload_bytes(sender.shapes[name]) for name in displacements)
+        measures["compress/ratio"] = float_bytes / compressed_bytes if compressed_bytes else 1.0
         if self.memory == "client":
             measures["compress/memory_norm"] = squared_error**0.5
         return Sent(sent, state, measures)
