@@ -20,7 +20,7 @@ from fedrun.evaluation.own_models import own_results
 from fedrun.execution.client_measurements import measuring
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.in_process import InProcess
-from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
+from fedrun.execution.ranks import Ranks
 from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
@@ -53,7 +53,7 @@ class Evaluator:
         experiment: Experiment,
         phase: Phase,
         thresholds: Callable[[], dict[str, Thresholds]],
-        ranks: Ranks = SINGLE_PROCESS,
+        ranks: Ranks,
     ) -> None:
         self._experiment = experiment
         self._phase = phase

@@ -11,7 +11,7 @@ import torch
 
 from fedrun.data.datasets.base import Dataset
 from fedrun.evaluation.client_groups import ClientGroup
-from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
+from fedrun.execution.ranks import Ranks
 from fedrun.experiment.appeal.base import Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.models.flat_network import Layout
@@ -58,9 +58,7 @@ def key(
     return digest.hexdigest()[:16]
 
 
-def cached(
-    path: Path, compute: Callable[[], dict[str, Thresholds]], ranks: Ranks = SINGLE_PROCESS
-) -> dict[str, Thresholds]:
+def cached(path: Path, compute: Callable[[], dict[str, Thresholds]], ranks: Ranks) -> dict[str, Thresholds]:
     """The thresholds in the file, by group; if there is no file, they are computed and written to it.
 
     Only the leader reads and writes the file; the ranks compute together.

@@ -64,7 +64,7 @@ class FedDisco(ServerStrategy):
         return ServerState(update.mean[MODEL], state.slots), {"weightless": left_out}
 
 
-def discrepancies(label_counts: torch.Tensor, metric: Metric, target: Sequence[float] | None = None) -> torch.Tensor:
+def discrepancies(label_counts: torch.Tensor, metric: Metric, target: Sequence[float] | None) -> torch.Tensor:
     """d_k of every client of a cohort from its samples per class (``[C, classes]``), float64 ``[C]``."""
     shares = label_counts.double()
     shares = shares / shares.sum(1, keepdim=True).clamp_min(1)
