@@ -90,11 +90,10 @@ class RecordedSteps:
         if self._of_client is not None and self._state is not None:
             self._of_client.copy_(self._state)
 
-    def step(self, x: torch.Tensor, y: torch.Tensor, frozen: torch.Tensor | None = None) -> bool:
+    def step(self, x: torch.Tensor, y: torch.Tensor, frozen: torch.Tensor | None = None) -> None:
         """Make one step: see :meth:`Steps.step`."""
         self._step(x, y)
         self._processed += len(y)
-        return True
 
     def end_epoch(self) -> None:
         """Nothing is kept from one epoch for the next."""

@@ -74,26 +74,22 @@ class Steps:
             self._fused.__exit__(*error)
             self._fused = None  # its gradient edges belong to a stream, so the next block needs new ones
 
-    def step(self, x: torch.Tensor, y: torch.Tensor, frozen: torch.Tensor | None = None) -> bool:
-        """Process one batch.
+    def step(self, x: torch.Tensor, y: torch.Tensor, frozen: torch.Tensor | None = None) -> None:
+        """Process one batch, and make a step if it completes one: steps of some strategies use several batches.
 
         Args:
             x: encoded inputs ``[B, ...]``.
             y: targets ``[B, ...]``.
             frozen: the parameters that do not move, bool ``[T]``; None: all move.
-
-        Returns:
-            Whether the batch completes a step; steps of some strategies use several batches.
         """
         if self._fused is not None:
             self._fused.step(self._objective.loss(x, y), self._rate, self._linear)
         elif (gradient := self._gradient(x, y)) is not None:
             optimizer_step(self._weights, gradient, self._state, self._rate, self._local, self._correction, frozen)
         else:
-            return False
+            return
         if self._local.repair_nonfinite:
             repair(self._weights)
-        return True
 
     def _gradient(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor | None:
         """The direction of a step, ``[T]``; None: it needs more batches."""

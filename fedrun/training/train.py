@@ -28,14 +28,13 @@ def train(client: ClientRound, batch_count: int, generator: torch.Generator) -> 
     batch = len(indices) if local.batch_size is None else local.batch_size
     orders = epochs(len(indices), local.batch_size, batch_count, generator, shuffles(client.strategy))
     with _steps(client) as steps:
-        made = 0
         for epoch, order in enumerate(orders):
             frozen = client.frozen(epoch)
             inputs, labels = client.gather(indices[order])
             for x, y in batches(inputs, labels, batch, client.samples.encoding):
-                made += steps.step(x, y, frozen)
+                steps.step(x, y, frozen)
             steps.end_epoch()
-    return steps.trained(made)
+    return steps.trained(batch_count // len(client.strategy.passes))
 
 
 def _steps(client: ClientRound) -> Steps | RecordedSteps:
