@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 MEANINGFUL = 0.01
 """The largest δ by default without a warning."""
 
+LOUDEST = (2 - 2**-23) * 2.0**127
+"""The largest standard deviation of noise, float32's largest number; so much noise overflows, which ends the run."""
+
 
 @config_class
 class DifferentialPrivacy(Privacy):

@@ -21,8 +21,7 @@ from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling,
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations
 from fedrun.uploads.privacy.calibration import with_noise
 from fedrun.uploads.privacy.clipped_uploads import CLIPPED, ClippedUploads, clip
-from fedrun.uploads.privacy.clipping import LOUDEST
-from fedrun.uploads.privacy.target import Noise
+from fedrun.uploads.privacy.target import LOUDEST, Noise
 from fedrun.uploads.transform import Combined, Sender, Sent
 
 log = logging.getLogger(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,12 +16,14 @@ from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.privacy.base import Cohorts
 from fedrun.uploads.privacy.clipped_uploads import CLIPPED
-from fedrun.uploads.privacy.clipping import next_bound, update_noise
 from fedrun.uploads.privacy.user_level import CentralNoise, UserLevel
 from fedrun.uploads.transform import Combined
 
 BOUND = "privacy/clip"
 """The name of S_t in the server's slots and in the broadcast: one number."""
+
+SMALLEST_BOUND, LARGEST_BOUND = 1e-20, 1e20
+"""The range of bounds that follow a quantile: squares of longer uploads overflow in float32."""
 
 
 @config_class
@@ -92,3 +95,31 @@ class AdaptiveClipping(CentralNoise):
         bound = next_bound(self.bound(slots), share, self.settings.quantile, self.settings.lr)
         slot = torch.full_like(slots[BOUND], bound)
         return Combined(combined.displacements, {BOUND: slot}, combined.metrics, combined.clients)
+
+
+def update_noise(noise_multiplier: float, count_noise: float) -> float:
+    """z_Δ = (z⁻² − (2 σ_b)⁻²)^(−1/2), the uploads' noise multiplier where a noised sum, to which every client adds ½ or
+    −½, is also released: both together cost z (Andrew et al., 2021, arXiv 1905.03871, theorem 1).
+
+    Args:
+        noise_multiplier: z; 0 stays 0.
+        count_noise: σ_b > z / 2.
+    """
+    # z / √(1 − (z / 2 σ_b)²), in which small z do not overflow
+    return noise_multiplier / math.sqrt(1 - (noise_multiplier / (2 * count_noise)) ** 2)
+
+
+def next_bound(bound: float, unclipped_share: float, quantile: float, lr: float) -> float:
+    """S_{t+1} = S_t exp(−η_C (b̃ − γ)): the bound moves towards the γ-quantile of the norms (Andrew et al., 2021).
+
+    It stays between :data:`SMALLEST_BOUND` and :data:`LARGEST_BOUND`.
+
+    Args:
+        bound: S_t.
+        unclipped_share: b̃, the noised share of clients whose norm was at most S_t.
+        quantile: γ.
+        lr: η_C.
+    """
+    widest = math.log(LARGEST_BOUND / SMALLEST_BOUND)
+    step = min(max(-lr * (unclipped_share - quantile), -widest), widest)
+    return min(max(bound * math.exp(step), SMALLEST_BOUND), LARGEST_BOUND)

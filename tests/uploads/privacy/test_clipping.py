@@ -9,15 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrun.uploads.privacy.clipping import (
-    LARGEST_BOUND,
-    SMALLEST_BOUND,
-    clip_factor,
-    joint_norm,
-    layer_bounds,
-    next_bound,
-    update_noise,
-)
+from fedrun.uploads.privacy.clipping import clip_factor, joint_norm, layer_bounds
+from fedrun.uploads.privacy.user_level_adaptive import LARGEST_BOUND, SMALLEST_BOUND, next_bound, update_noise
 
 
 def clipped(vector: list[float], bound: float) -> list[float]:
