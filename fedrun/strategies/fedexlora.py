@@ -50,7 +50,7 @@ class FedExLoRA(ResidualServer):
             _residual(adapter, model).add_(missing.T if self.residual == "transposed" else missing)
             # Σ_{k<M} p_k (B_k − B) (A_k − A_M), of rank (M − 1) r at most
             ranks[adapter] = (len(update.clients) - 1) * adapter.a.shape[0]
-        return self.changed(model, update, ranks), {}
+        return self.next_state(model, update, ranks), {}
 
 
 def _residual(adapter: Adapter, model: torch.Tensor) -> torch.Tensor:

@@ -37,4 +37,4 @@ class FLoRA(ResidualServer):
             bound = a.shape[1] ** -0.5
             a.copy_(torch.empty(a.shape).uniform_(-bound, bound, generator=draw))
             b.zero_()
-        return self.changed(model, update, ranks), {}
+        return self.next_state(model, update, ranks), {}

@@ -42,8 +42,8 @@ class ResidualServer(FedAvg):
         required_adapters(layout, chosen("strategy/server", self))
         return ServerState(model, _slots(torch.arange(clients), layout.size - layout.uploaded))
 
-    def changed(self, model: torch.Tensor, update: CohortUpdate, ranks: Mapping[Adapter, int]) -> ServerState:
-        """The next state.
+    def next_state(self, model: torch.Tensor, update: CohortUpdate, ranks: Mapping[Adapter, int]) -> ServerState:
+        """The state after a round, with the costs of the next download.
 
         Args:
             model: the model with the changed residuals.
