@@ -68,15 +68,15 @@ class UserLevel(ClippedUploads):
             raise InputError("privacy.noise_cohort is accounted for by Poisson sampling; allowed: sampling=poisson")
 
     def mechanism(self, cohorts: Cohorts) -> CentralNoise:
-        if self.noise_cohort is not None and self.noise_cohort < cohorts.size:
-            raise InputError(
-                f"privacy.noise_cohort={self.noise_cohort}: allowed: at least the {cohorts.size} clients per round"
-            )
-        delta = self.chosen_delta(self.population or cohorts.clients, "clients")
         ours = Release(cohorts.clients, cohorts.size, self.noise_multiplier or 0.0, self.sampling)
         scaled = None
         if self.noise_cohort is not None and self.population is not None:
+            if self.noise_cohort < cohorts.size:
+                raise InputError(
+                    f"privacy.noise_cohort={self.noise_cohort}: allowed: at least the {cohorts.size} clients per round"
+                )
             scaled = replace(ours, clients=self.population, cohort=self.noise_cohort)
+        delta = self.chosen_delta(self.population or cohorts.clients, "clients")
         wanted = scaled or ours
         if self.epsilon is not None:
             wanted = with_noise(wanted, cohorts.rounds, self.epsilon, delta, self.accountant, cohorts.noise_folder)
