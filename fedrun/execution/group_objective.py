@@ -186,10 +186,10 @@ class GroupObjective:
         sizes = self._sizes[index][-clients:]
 
         def drop(x: torch.Tensor, probability: float) -> torch.Tensor:
-            mask = torch.zeros_like(x)
+            mask, kept = torch.zeros_like(x), 1 - probability
             for rows, size, draw in zip(mask, sizes, self._forward[-clients:], strict=True):
-                rows[:size].bernoulli_(1 - probability, generator=draw)
-            return x * mask.div_(1 - probability)
+                rows[:size].bernoulli_(kept, generator=draw)
+            return x * mask.div_(kept or 1.0)  # the mask is 0 if no unit is kept
 
         return drop
 

@@ -367,6 +367,15 @@ def test_both_executors_drop_the_same_units(make_experiment, name, caplog):
     assert not caplog.text
 
 
+def test_both_executors_drop_all_units(make_experiment):
+    def network(spec):
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Dropout(1.0))
+        return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(6, spec.classes)))
+
+    experiment = make_experiment(network=network)
+    assert_same(run(experiment, "in_process", 2), run(experiment, "vectorized", 2))
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc", "fednova", "qffl"])
 def test_what_clients_are_given_is_left_alone(make_experiment, executor, name):
