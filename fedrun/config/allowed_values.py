@@ -68,6 +68,8 @@ def shown(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, (tuple, list)):
         return "[" + ",".join(map(shown, value)) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{shown(item)}" for key, item in value.items()) + "}"
     return repr(value) if value == "" else str(value)
 
 

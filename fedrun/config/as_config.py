@@ -97,6 +97,8 @@ def as_config(value: Any, path: str) -> Any:
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> dict[str, str]:
     """The keys whose values differ, with the later value as text, or the class name if the classes differ.
 
+    A mapping without a class is one value.
+
     Args:
         before: a configuration as plain values.
         after: another one.
@@ -105,11 +107,11 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], path: str =
     changed: dict[str, str] = {}
     for key, value in after.items():
         where, earlier = f"{path}.{key}" if path else key, before.get(key)
-        if isinstance(value, Mapping):
-            if isinstance(earlier, Mapping) and earlier.get("_target_") == value.get("_target_"):
+        if isinstance(value, Mapping) and "_target_" in value:
+            if isinstance(earlier, Mapping) and earlier.get("_target_") == value["_target_"]:
                 changed |= differences(earlier, value, where)
             else:
-                changed[where] = str(value.get("_target_")).rpartition(".")[2]
+                changed[where] = str(value["_target_"]).rpartition(".")[2]
         elif key not in before or value != earlier:
             changed[where] = shown(value)
     return changed

@@ -163,7 +163,7 @@ REFUSED = [
     ("-m hydra.job.chdir=true", "hydra.job.chdir=true: a run has its own folder; allowed: output_dir=FOLDER"),
     ("--config-dir a --config-dir b", "--config-dir: is given twice; allowed: one folder, with the options of both\n"),
     ("scale=[a]", "scale=[a]: allowed: full, because this experiment has no scales\n"),
-    ("scale={a:1}", "scale={'a': 1}: allowed: full, because this experiment has no scales\n"),
+    ("scale={a:1}", "scale={a:1}: allowed: full, because this experiment has no scales\n"),
     ("-m experiment=turbosvm/tune scale=[a]", "scale=['a']: allowed: full, small, smoke\n"),
     ("name='a\x1b[31mb'", r"name=a\x1b[31mb: allowed: words of letters, "),
     ("local.precision=" + "m" * 5000, "local.precision=" + "m" * 147 + " ... " + "m" * 147 + ": allowed: "),

@@ -50,6 +50,8 @@ def test_what_is_allowed(annotation: Any, words: str) -> None:
         ("", "''"),
         ((), "[]"),
         ((1, None, (True,)), "[1,null,[true]]"),
+        ({}, "{}"),
+        ({"noise": 0.5, "sizes": [1, None]}, "{noise:0.5,sizes:[1,null]}"),
     ],
 )
 def test_values_are_shown_as_in_yaml(value: object, text: str) -> None:

@@ -195,6 +195,26 @@ def test_a_changed_experiment_is_named_by_what_it_is() -> None:
     assert (again, again.record.hash) == (changed, record.hash)
 
 
+@pytest.mark.parametrize("arguments", [None, {}, {"width": 8}, {"width": 8, "depth": 3}, {"sizes": {"width": 8}}])
+def test_a_changed_mapping_is_recorded_whole(arguments: dict[str, object] | None) -> None:
+    """A key that it has no more is a change, too; the overrides repeat the run."""
+    chosen = ("model=custom", "model.target=builtins.dict")
+    experiment = build(*chosen, "model.arguments={width: 8, depth: 2}")
+    changed = replace(experiment, model=replace(experiment.model, arguments=arguments))
+    record = changed.record
+    assert record.config["model"]["arguments"] == arguments
+    assert build_experiment(record.config).record.hash == record.hash != experiment.record.hash
+    assert build(*chosen, record.overrides[-1]).record.hash == record.hash
+    back = replace(changed, model=experiment.model)
+    assert (back.record.overrides, back.record.hash) == (experiment.record.overrides, experiment.record.hash)
+
+
+def test_a_mapping_in_place_of_none_is_recorded_whole() -> None:
+    experiment = build("model=custom", "model.target=builtins.dict")
+    changed = replace(experiment, model=replace(experiment.model, arguments={"width": 8}))
+    assert changed.record.overrides[2:] == ("model.arguments={width:8}",)
+
+
 def test_classes_that_mean_what_a_run_without_the_key_did():
     base = "fedrun.experiment.aggregation.base.Aggregation"
     assert is_neutral_class(Experiment, "aggregation", base)
