@@ -14,6 +14,7 @@ from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
 from fedrun.runs.display.wording import counted
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.phase import Phase
 from fedrun.system.cores import cores
 from fedrun.uploads.privacy.sample_level import SampleLevel
 
@@ -26,37 +27,47 @@ def decisions(experiment: Experiment, simulation: Simulation, initial: State) ->
         simulation: the experiment's simulation.
         initial: the simulation's initial state.
     """
-    phase, clients = simulation.phase(initial), len(simulation.federation.train)
-    layout, device = phase.network.layout, simulation.device
-    computing = gpu_name(device) or counted(torch.get_num_threads(), "thread")
-    count = simulation.ranks.count
-    processes = f"1 process with {computing}" if count == 1 else f"{count} processes with {computing} each"
-    has_idle_gpu = device.type == "cpu" and torch.cuda.device_count()
-    batches, privacy = {}, experiment.privacy
-    varies = experiment.selection.varies
-    if isinstance(privacy, SampleLevel):
-        drawn = f"each sample with probability {privacy.sample_share:g} per step"
-        batches["batches"] = f"{drawn}, {counted(privacy.steps(phase.local), 'step')}; local.batch_size is not used"
-    initial_weights = experiment.initial.described(experiment.seed)
-    accuracy, has_tests = {}, simulation.federation.client_test is not None
-    unrecorded = experiment.evaluation.unrecorded(phase.client, has_tests)
-    if unrecorded and phase.samples.task.score == "accuracy" and not phase.clustering.several:
-        accuracy["accuracy"] = unrecorded
-    return {
-        "model": f"{named_choice(experiment, 'model')}, {layout.size:,} parameters",
-        **({"initial": initial_weights} if initial_weights else {}),
+    phase, clients, varies = simulation.phase(initial), len(simulation.federation.train), experiment.selection.varies
+    cohort = f"{'about ' if varies else ''}{phase.cohort_size:,} of {clients:,} clients"
+    choices = {
+        "model": f"{named_choice(experiment, 'model')}, {phase.network.layout.size:,} parameters",
+        "initial": experiment.initial.described(experiment.seed),
         "partition": "; ".join(filter(None, (named_choice(experiment, "partition"), simulation.federation.note))),
         "hparams": experiment.record.hparams or _without_hparams(experiment),
-        "cohort": experiment.aggregation.described(
-            f"{'about ' if varies else ''}{phase.cohort_size:,} of {clients:,} clients"
-        )
-        + (", drawn independently" if varies else ""),
-        **batches,
-        "machine": f"{processes}, {counted(cores(), 'core')}; executor {simulation.round_runner(initial).executor.name}"
-        + ("; hardware=gpu would use this machine's GPU" if has_idle_gpu else ""),
+        "cohort": experiment.aggregation.described(cohort) + (", drawn independently" if varies else ""),
+        "batches": _noised_batches(experiment, phase),
+        "machine": _machine(simulation, initial),
         "tested": simulation.evaluator(initial).tested,
-        **accuracy,
+        "accuracy": _unrecorded_accuracy(experiment, phase),
     }
+    return {name: words for name, words in choices.items() if words}
+
+
+def _noised_batches(experiment: Experiment, phase: Phase) -> str:
+    """How the batches of private training are drawn; empty for other training."""
+    privacy = experiment.privacy
+    if not isinstance(privacy, SampleLevel):
+        return ""
+    drawn = f"each sample with probability {privacy.sample_share:g} per step"
+    return f"{drawn}, {counted(privacy.steps(phase.local), 'step')}; local.batch_size is not used"
+
+
+def _machine(simulation: Simulation, initial: State) -> str:
+    """The processes, their threads or GPUs, and the executor."""
+    count, device = simulation.ranks.count, simulation.device
+    computing = gpu_name(device) or counted(torch.get_num_threads(), "thread")
+    processes = f"1 process with {computing}" if count == 1 else f"{count} processes with {computing} each"
+    parts = [f"{processes}, {counted(cores(), 'core')}", f"executor {simulation.round_runner(initial).executor.name}"]
+    if device.type == "cpu" and torch.cuda.device_count():
+        parts.append("hardware=gpu would use this machine's GPU")
+    return "; ".join(parts)
+
+
+def _unrecorded_accuracy(experiment: Experiment, phase: Phase) -> str:
+    """The accuracies that should be reported and are not recorded; empty if there are none."""
+    if phase.samples.task.score != "accuracy" or phase.clustering.several:
+        return ""
+    return experiment.evaluation.unrecorded(phase.client, phase.federation.client_test is not None)
 
 
 def named_choice(experiment: Experiment, group: str) -> str:
