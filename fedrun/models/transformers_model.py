@@ -60,7 +60,6 @@ class TransformersModel(AdaptedModel):
 
         from fedrun.models.text_network import TextNetwork
 
-        self.check(spec)
         causal = isinstance(spec.task, LanguageModelling)
         if not spec.task.per_symbol:
             kind = transformers.AutoModelForSequenceClassification

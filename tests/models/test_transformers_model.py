@@ -207,11 +207,15 @@ def test_the_weights_of_a_folder(tmp_path):
     assert torch.equal(weights, base.embeddings.word_embeddings.weight)
 
 
+@pytest.mark.parametrize("changes", [{}, {"name": "a", "config": BERT}])
+def test_either_a_name_or_a_configuration(changes):
+    with pytest.raises(InputError, match=r"^model=transformers: allowed: either model.name, .*, or model.config"):
+        text_model(**changes).check(TEXTS)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, r"^model=transformers: allowed: either model.name, .*, or model.config"),
-        ({"name": "a", "config": BERT}, r"^model=transformers: allowed: either model.name, .*, or model.config"),
         (
             {"config": {"model_type": "bort"}},
             r"^model=transformers model.config.model_type=bort: .*; allowed: a",
