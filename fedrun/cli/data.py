@@ -159,7 +159,7 @@ def list_datasets(data_dir: Path) -> None:
             print(f"{'':<13}lacks {data_dir / first}{more}")
 
 
-def show(settings: Sequence[str], folder: Path | None = None, config_dir: Path | None = None) -> None:
+def show(settings: Sequence[str], folder: Path | None, config_dir: Path | None) -> None:
     """Print a composed federation's numbers and write its pictures.
 
     Args:

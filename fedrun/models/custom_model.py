@@ -37,10 +37,10 @@ class CustomModel(AdaptedModel):
         return f"model=custom model.target={self.target}"
 
     def check(self, spec: Spec) -> None:
-        function_at(self.target, "model.target", ["a Spec"], self.arguments)
+        function_at(self.target, "model.target", ["a Spec"], self.arguments or {})
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        network = called(self.target, "model.target", {"a Spec": spec}, self.arguments)
+        network = called(self.target, "model.target", {"a Spec": spec}, self.arguments or {})
         if not isinstance(network, torch.nn.Module) or isinstance(network, torch.jit.ScriptModule):
             raise InputError(
                 f"model.target={self.target}: returns a {type(network).__name__}; allowed: a torch.nn.Module that is "

@@ -45,7 +45,7 @@ def evaluate(
 
 
 def labelled_embeddings(
-    network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int, precision: Precision = "float32"
+    network: FlatNetwork, samples: Samples, indices: torch.Tensor, batch_size: int, precision: Precision
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The embeddings ``[n, d]`` of samples under the loaded model, in evaluation mode; their labels, int64 ``[n]``."""
     encoder = network.network.eval().get_submodule("encoder")

@@ -16,7 +16,7 @@ class TextNetwork(torch.nn.Module):
         first_position: the number of the first position, if positions are passed to the model; None: it counts them.
     """
 
-    def __init__(self, model: Any, padding: int | None, first_position: int | None = None) -> None:
+    def __init__(self, model: Any, padding: int | None, first_position: int | None) -> None:
         super().__init__()
         self.model = model
         self.padding = padding

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def chosen_observers(experiment: Experiment, parallel_jobs: int = 1) -> list[Observer]:
+def chosen_observers(experiment: Experiment, parallel_jobs: int) -> list[Observer]:
     """The display and the trackers that an experiment's keys choose.
 
     Args:

@@ -45,9 +45,7 @@ def imported(path: str, key: str, kind: str) -> Any:
         raise InputError(f"{key}={path}: its module cannot be imported: {_described(error)}") from error
 
 
-def function_at(
-    path: str, key: str, arguments: Sequence[str], keywords: Mapping[str, Any] | None = None
-) -> Callable[..., Any]:
+def function_at(path: str, key: str, arguments: Sequence[str], keywords: Mapping[str, Any]) -> Callable[..., Any]:
     """The function at a dotted path.
 
     Args:
@@ -63,16 +61,16 @@ def function_at(
     if not (inspect.isroutine(function) or inspect.isclass(function) or isinstance(function, partial)):
         raise InputError(f"{key}={path}: of type {type(function).__name__}; allowed: the dotted path of a function")
     try:
-        inspect.signature(function).bind(*arguments, **(keywords or {}))
+        inspect.signature(function).bind(*arguments, **keywords)
     except TypeError as error:
-        taken = ", ".join([*arguments, *(keywords or {})]) or "no argument"
+        taken = ", ".join([*arguments, *keywords]) or "no argument"
         raise InputError(f"{key}={path}: {error}; allowed: a function that takes {taken}") from None
     except ValueError:  # one written in C
         pass
     return function
 
 
-def called(path: str, key: str, arguments: Mapping[str, Any], keywords: Mapping[str, Any] | None = None) -> Any:
+def called(path: str, key: str, arguments: Mapping[str, Any], keywords: Mapping[str, Any]) -> Any:
     """The result of the function at a dotted path.
 
     Args:
@@ -86,7 +84,7 @@ def called(path: str, key: str, arguments: Mapping[str, Any], keywords: Mapping[
     """
     function = function_at(path, key, list(arguments), keywords)
     try:
-        return function(*arguments.values(), **(keywords or {}))
+        return function(*arguments.values(), **keywords)
     except InputError:
         raise
     except Exception as error:  # a user's function can raise anything
