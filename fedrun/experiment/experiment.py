@@ -45,26 +45,7 @@ class Experiment(Settings):
     origin: Composed = field(repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Reject combinations that cannot work, also in a copy by ``dataclasses.replace``."""
-        self.check()
-
-    @cached_property
-    def record(self) -> RunRecord:
-        """The names and the configuration of the run.
-
-        Raises:
-            InputError: an object of the experiment cannot be identified, so that the run has no folder.
-        """
-        settings = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "origin"}
-        return RunRecord.of(settings, identity_hash(type(self), settings), self.origin)
-
-    @property
-    def folder(self) -> Path:
-        """The run's folder; it differs if a value that can change a result differs."""
-        return self.record.folder
-
-    def check(self) -> None:
-        """Reject combinations that cannot work, without loading anything.
+        """Reject combinations that cannot work, without loading anything; also in a copy by ``dataclasses.replace``.
 
         Raises:
             InputError: one line that names the keys and what is allowed.
@@ -91,6 +72,21 @@ class Experiment(Settings):
         check_participation(self)
         check_initial(self)
         check_stopping(self)
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """The names and the configuration of the run.
+
+        Raises:
+            InputError: an object of the experiment cannot be identified, so that the run has no folder.
+        """
+        settings = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "origin"}
+        return RunRecord.of(settings, identity_hash(type(self), settings), self.origin)
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder; it differs if a value that can change a result differs."""
+        return self.record.folder
 
 
 def build_experiment(config: Composed | Mapping[str, Any], dataset: DatasetConfig | None = None) -> Experiment:
