@@ -22,6 +22,7 @@ from typing import Any
 
 from fedrun.config.as_config import Plain, arguments
 from fedrun.config.marks import marks
+from fedrun.config.own_methods import is_fedruns
 
 IRRELEVANT = frozenset(
     {"hardware", "tracking", "display", "output_dir", "overwrite", "checkpoint_seconds", "seed", "name", "scale"}
@@ -122,7 +123,7 @@ def identity(value: Any, path: str) -> Any:
     if isinstance(value, Mapping):
         return {str(key): identity(item, f"{path}.{key}") for key, item in value.items()}
     kind = type(value)
-    cached = path.partition(".")[0] == DATASET and kind.__module__.startswith("fedrun.")
+    cached = path.partition(".")[0] == DATASET and is_fedruns(kind)
     values = {
         key: identity(_counted(value, key, item), f"{path}.{key}")
         for key, item in arguments(value, path).items()

@@ -14,6 +14,7 @@ from fedrun.config.composed import Composed
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import identity_hash
 from fedrun.config.no_effect import without_effect
+from fedrun.config.own_methods import is_fedruns
 from fedrun.data.datasets.base import DatasetConfig, require_dataset_config
 from fedrun.data.targets import check_targets
 from fedrun.experiment.aggregation_checks import check_aggregation
@@ -60,8 +61,8 @@ class Experiment(Settings):
         check_targets(self.targets, self.dataset.spec.task)
         check_appeal(self)
         check_adaptive(self)
-        users_partition = not type(self.partition).__module__.startswith("fedrun.")  # it may return tests of clients
-        has_tests = self.population.test_share > 0 or (None if users_partition else False)
+        own_tests = False if is_fedruns(type(self.partition)) else None  # a user's may return tests of clients
+        has_tests = self.population.test_share > 0 or own_tests
         check_client_tests(self, has_tests)
         check_phases(self)
         check_attack(self)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import torch
 
+from fedrun.config.own_methods import is_fedruns
 from fedrun.data.datasets.base import Dataset, Users
 from fedrun.data.datasets.in_memory import require_labels
 from fedrun.data.federation import ClientIndices, Federation
@@ -50,7 +51,7 @@ def check_loaded(key: str, dataset: Dataset) -> None:
             raise InputError(f"{key}: class_names={names}; allowed: {spec.classes} texts")
     if dataset.users is not None:
         _check_users(key, dataset.users, len(targets))
-    if not type(spec.task).__module__.startswith("fedrun."):  # a user's
+    if not is_fedruns(type(spec.task)):
         check_task(spec.task, targets[:2], spec.output_shape, spec.classes)
 
 
