@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from fedrun.system.errors import InputError, RunError
@@ -31,11 +31,10 @@ def log_to(path: Path, overrides: Sequence[str]) -> Iterator[None]:
 
     logger.addHandler(handler)
     note(logging.INFO, f"overrides: {' '.join(overrides)}")
-    contexts = ExitStack()
-    if logger.getEffectiveLevel() > logging.DEBUG:  # in Python; the command lets all messages pass
-        contexts.enter_context(_all_levels(logger))
+    passes_all = logger.getEffectiveLevel() <= logging.DEBUG  # in the command, unlike in Python
     try:
-        yield
+        with nullcontext() if passes_all else _all_levels(logger):
+            yield
         note(logging.INFO, "finished")
     except (InputError, RunError, OSError) as error:
         note(logging.ERROR, str(error))
@@ -47,7 +46,6 @@ def log_to(path: Path, overrides: Sequence[str]) -> Iterator[None]:
         note(logging.INFO, "interrupted")
         raise
     finally:
-        contexts.close()
         logger.removeHandler(handler)
         with suppress(OSError):
             handler.close()
