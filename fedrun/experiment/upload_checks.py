@@ -20,7 +20,7 @@ from fedrun.uploads.compression.sign import Sign
 from fedrun.uploads.privacy.base import Privacy
 from fedrun.uploads.privacy.sample_level import SampleLevel
 from fedrun.uploads.privacy.user_level import UserLevel
-from fedrun.uploads.secure_sum import FixedPoint, SecureSum
+from fedrun.uploads.secure_sum import SecureSum
 
 
 def check_attack(settings: Settings) -> None:
@@ -86,7 +86,7 @@ def check_transforms(settings: Settings) -> None:
             "allowed: client strategies with the whole model, such as sgd"
         )
     _check_compression(compression, strategy, attack)
-    if isinstance(secure_sum, FixedPoint):
+    if secure_sum.changes_uploads:
         _check_integers(secure_sum, compression, privacy)
     if privacy.protects:
         _check_privacy(privacy, compression, used[0])
@@ -97,7 +97,7 @@ def check_transforms(settings: Settings) -> None:
             )
     if isinstance(privacy, SampleLevel):
         _check_noised_training(privacy, strategy)
-    if isinstance(secure_sum, FixedPoint):
+    if secure_sum.changes_uploads:
         reason = single_uploads(strategy.client, strategy.server, rows=True) or _sorted_by(strategy.clusters())
         if reason is not None:
             raise InputError(
@@ -117,7 +117,7 @@ def _sides(strategy: Strategy) -> str:
 
 def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_sum: SecureSum) -> None:
     """Reject attacks that replace received models if the server receives no single model."""
-    if privacy.sees_sums_only or isinstance(secure_sum, FixedPoint):
+    if privacy.sees_sums_only or secure_sum.changes_uploads:
         key, part = ("privacy", privacy) if privacy.sees_sums_only else ("secure_sum", secure_sum)
         raise InputError(
             f"{chosen('attack', attack)} forges uploads after they have arrived, and with "
@@ -136,7 +136,7 @@ def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_s
         )
 
 
-def _check_integers(secure_sum: FixedPoint, compression: Compression, privacy: Privacy) -> None:
+def _check_integers(secure_sum: SecureSum, compression: Compression, privacy: Privacy) -> None:
     """Reject uploads and weights that are not integers."""
     key = chosen("secure_sum", secure_sum)
     if compression.changes_uploads:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,9 +74,6 @@ class Cluster(SweepLauncher):
             InputError: submitit is not installed, or rejects the parameters or the cluster, with its own message.
         """
         # Hydra loads this module whenever it starts
-        import sys
-        import time
-
         from fedrun.sweeps.callback import say
         from fedrun.sweeps.jobs_left import JobsLeft
         from fedrun.system.errors import InputError, one_line
