@@ -16,12 +16,10 @@ from fedrun.data.datasets.image_decoding import decode_embedded_image, decode_im
 from fedrun.data.datasets.leaf import SPLITS, Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
 from fedrun.data.datasets.regular_file import read_lines
 from fedrun.data.datasets.user_tables import ParquetTable
-from fedrun.data.download.catalogue import UNSPLIT
+from fedrun.data.download.catalogue import ATTRIBUTES, IDENTITIES, IMAGES, UNSPLIT
 from fedrun.system.errors import InputError
 
 SIDE = 84
-IMAGES = "img_align_celeba"
-IDENTITIES, ATTRIBUTES = "identity_CelebA.txt", "list_attr_celeba.txt"
 LEAST = 5
 """LEAF drops celebrities with fewer photographs."""
 

@@ -22,6 +22,7 @@ from fedrun.data.datasets.leaf import Decoder, FileFormat, LeafDataset, LeafJson
 from fedrun.data.datasets.regular_file import ends_in_quoted_text
 from fedrun.data.datasets.user_tables import ROWS, grouped
 from fedrun.data.datasets.word_vectors import WordVectors, word_vectors
+from fedrun.data.download.catalogue import GLOVE
 from fedrun.system.errors import InputError
 from fedrun.system.user_path import user_path
 
@@ -86,7 +87,7 @@ class MeanVectors:
         if not path.is_file():
             raise InputError(
                 f"dataset.vectors={path}: no such file; fedrun-data glove fetches GloVe's Twitter vectors, or unpack "
-                "https://nlp.stanford.edu/data/glove.twitter.27B.zip yourself"
+                f"{GLOVE} yourself"
             )
         self.cache_tag = cache_key(f"mean {dimension}", [path])
         self._path, self._dimension = path, dimension

@@ -11,11 +11,11 @@ from fedrun.data.datasets.cache import cache_place
 from fedrun.data.datasets.colour import ColourImages
 from fedrun.data.datasets.image_cache import ClassFiles, cached_images, class_folders, images_in
 from fedrun.data.datasets.regular_file import read_lines
+from fedrun.data.download.catalogue import TINY_IMAGENET
 from fedrun.system.errors import InputError
 from fedrun.system.user_path import user_path
 
 CLASSES = 200
-ADDRESS = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 
 @config_class
@@ -54,7 +54,7 @@ class TinyImageNet(ColourImages):
             if not folder.is_dir():
                 raise InputError(
                     f"{folder}: no such folder, or it cannot be read; run `fedrun-data tinyimagenet --data-dir "
-                    f"{self.data_dir}`, or unpack {ADDRESS} in {source.parent}"
+                    f"{self.data_dir}`, or unpack {TINY_IMAGENET} in {source.parent}"
                 )
         folders = class_folders(source / "train")
         if len(folders) != CLASSES:

@@ -20,7 +20,12 @@ UNSPLIT = "all_data"
 
 CIFAR10 = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch", "batches.meta")
 CIFAR100 = ("train", "test", "meta")
-CELEBA = ("identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba/*")
+
+IDENTITIES, ATTRIBUTES, IMAGES = "identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba"
+"""CelebA's own files, and the folder of its photographs."""
+
+TINY_IMAGENET = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+GLOVE = "https://nlp.stanford.edu/data/glove.twitter.27B.zip"
 
 
 @dataclass(frozen=True)
@@ -200,15 +205,11 @@ def catalogue() -> dict[str, DatasetFiles]:
     emnist = known_to_torchvision(
         "EMNIST", lambda kind: [RemoteFile((kind.url,), "EMNIST/raw", f"md5:{kind.md5}", unpack="gzip/")]
     )
-    imagenet = RemoteFile(
-        ("http://cs231n.stanford.edu/tiny-imagenet-200.zip",), ".", "md5:90528d7ca1a48142e341f4ef8d21d0de", unpack=""
-    )
+    imagenet = RemoteFile((TINY_IMAGENET,), ".", "md5:90528d7ca1a48142e341f4ef8d21d0de", unpack="")
     tweets = RemoteFile(
         ("https://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",), "sent140/train", unpack="training."
     )
-    glove = RemoteFile(
-        ("https://nlp.stanford.edu/data/glove.twitter.27B.zip",), "glove", unpack="glove.twitter.27B.200d"
-    )
+    glove = RemoteFile((GLOVE,), "glove", unpack="glove.twitter.27B.200d")
     leaf = "BSD 2-clause (LEAF)"
     return {
         "mnist": DatasetFiles(
@@ -244,7 +245,7 @@ def catalogue() -> dict[str, DatasetFiles]:
         "shakespeare": on_hub("shakespeare", "plays by role", leaf),
         "celeba": on_hub(
             "celeba", "faces by celebrity", "non-commercial research",
-            tuple(f"celeba/{name}" for name in CELEBA),
+            tuple(f"celeba/{name}" for name in (IDENTITIES, ATTRIBUTES, f"{IMAGES}/*")),
         ),
         "sent140": DatasetFiles(
             "tweets by author", "not stated", 81, ("sent140/train/*",), published(tweets), optional=("sent140/**/*",),
