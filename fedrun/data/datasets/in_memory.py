@@ -70,8 +70,10 @@ class InMemory(DatasetConfig):
             raise InputError(f"classes={classes}: allowed: an integer, at least {least}")
         splits = {where: arrays(split, where) for where, split in {"train": train, "test": test}.items()}
         samples = splits["train"][0]
-        if samples.ndim < 2 or 0 in samples.shape[1:]:
-            raise InputError(f"train: samples {list(samples.shape)}; allowed: [n, ...], numbers for each of n samples")
+        if samples.ndim < 2 or 0 in samples.shape:
+            raise InputError(
+                f"train: samples {list(samples.shape)}; allowed: [n, ...], numbers for each of n > 0 samples"
+            )
         for where, split in splits.items():
             _check_split(split, splits["train"], int(classes), task, where)
         spec = Spec(tuple(samples.shape[1:]), int(classes), task=task)

@@ -70,6 +70,11 @@ def test_an_experiment_on_arrays(default_experiment):
             split(4),
             r"^train: samples \[4\]; allowed: \[n, \.\.\.\], numbers",
         ),
+        (
+            (split(4)[0][:0], split(4)[1][:0]),
+            (split(4)[0][:0], split(4)[1][:0]),
+            r"^train: samples \[0, 1, 8, 8\]; allowed: \[n, \.\.\.\], numbers for each of n > 0 samples$",
+        ),
         (split(4), (split(4)[0], split(4)[1] * 0 + 3), r"^test: sample 0 has label 3; labels are 0 to 2$"),
     ],
 )
