@@ -45,6 +45,11 @@ class ClientIndices:
         texts = None if names is None else tuple(map(str, names))
         return cls(torch.from_numpy(samples.astype(np.int64)), torch.from_numpy(offsets.astype(np.int64)), texts)
 
+    @classmethod
+    def single(cls, samples: torch.Tensor, name: str) -> ClientIndices:
+        """One client, or one holder of test samples, that has all of these samples, int64 ``[m]``."""
+        return cls(samples, torch.tensor([0, len(samples)]), (name,))
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -138,12 +143,12 @@ class Federation:
 
     def pooled(self) -> Federation:
         """The same data with a single client, named ``all``, that has all clients' samples and is not an attacker."""
-        samples = self.train.samples
-        all_samples = ClientIndices(samples, torch.tensor([0, len(samples)]), ("all",))
-        client_test = self.client_test
-        if client_test is not None:
-            offsets = torch.tensor([0, len(client_test.samples)])
-            client_test = ClientIndices(client_test.samples, offsets, ("all",))
+        train, client_test = self.train, self.client_test
         return replace(
-            self, train=all_samples, client_test=client_test, flipped=None, attackers=frozenset(), is_pooled=True
+            self,
+            train=ClientIndices.single(train.samples, "all"),
+            client_test=None if client_test is None else ClientIndices.single(client_test.samples, "all"),
+            flipped=None,
+            attackers=frozenset(),
+            is_pooled=True,
         )

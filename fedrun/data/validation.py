@@ -58,18 +58,15 @@ class Validation:
     def _samples(self, federation: Federation, draw: np.random.Generator) -> Federation:
         overlap = federation.dataset.overlap
         train, held_out = split_samples(federation.train, self.share, self.samples, overlap, draw, "validation.samples")
-        count = len(held_out.samples)
-        if not count:
+        if not len(held_out.samples):
             raise InputError(
                 f"validation.share={self.share}: no client has enough samples to hold one out; allowed: a larger share"
             )
-        pooled = ClientIndices(held_out.samples, torch.tensor([0, count]), ("validation",))
-        client_test = None if federation.client_test is None else held_out
         return replace(
             federation,
             train=train,
-            test=pooled,
-            client_test=client_test,
+            test=ClientIndices.single(held_out.samples, "validation"),
+            client_test=None if federation.client_test is None else held_out,
             unseen=None,
             evaluation_split=self.evaluation_split,
         )

@@ -73,4 +73,4 @@ class TrainSplitPartition(Partition):
 def with_pooled_test(dataset: Dataset, train: ClientIndices) -> Federation:
     """The federation with the clients ``train`` and the whole test split as pooled test set, named ``test``."""
     samples = torch.arange(dataset.train_size, len(dataset.targets))
-    return Federation(dataset, train, ClientIndices(samples, torch.tensor([0, len(samples)]), ("test",)))
+    return Federation(dataset, train, ClientIndices.single(samples, "test"))
