@@ -53,9 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--from", type=path_of("--from"), dest="source", help="folder or archive to take the files from"
     )
-    parser.add_argument(
-        "--config-dir", type=path_of("--config-dir"), help="for show: folder of further options, as for fedrun"
-    )
+    parser.add_argument("--config-dir", help="for show: folder of further options, as for fedrun")
     parser.add_argument(
         "--to", type=path_of("--to"), help="for show: folder for the pictures (default: OUTPUT_DIR/pictures)"
     )
@@ -159,7 +157,7 @@ def list_datasets(data_dir: Path) -> None:
             print(f"{'':<13}lacks {data_dir / first}{more}")
 
 
-def show(settings: Sequence[str], folder: Path | None, config_dir: Path | None) -> None:
+def show(settings: Sequence[str], folder: Path | None, config_dir: str | None) -> None:
     """Print a composed federation's numbers and write its pictures.
 
     Args:

@@ -201,7 +201,7 @@ def existing_folder(text: str) -> Path:
     """
     from fedrun.config.options import further_folder
 
-    return further_folder(nonempty("--config-dir", "name a folder")(text))
+    return further_folder(text)
 
 
 def nonempty(option: str, instead: str = "name one") -> Callable[[str], str]:
