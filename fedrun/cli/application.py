@@ -27,6 +27,8 @@ from fedrun.system.user_path import require_current_folder
 from fedrun.system.version import __version__
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from omegaconf import DictConfig
 
     from fedrun.config.composed import Composed
@@ -53,17 +55,29 @@ def run(arguments: Sequence[str]) -> int:
         return FAILED
 
 
+FOLDER_FLAGS = ("--config-dir", "-cd")
+"""The flags of a folder of further options."""
+
+
 def options_first(arguments: Sequence[str]) -> list[str]:
     """The arguments with ``KEY=VALUE`` and ``~KEY`` at the end: argparse accepts them in one piece only, and rejects
     ``fedrun strategy=turbosvm -m seed=0,1``. A folder stays after its option, whatever characters its name has.
     """
 
     def overrides(number: int) -> bool:
-        names_folder = number > 0 and arguments[number - 1] in ("--config-dir", "-cd")
+        names_folder = number > 0 and arguments[number - 1] in FOLDER_FLAGS
         override = arguments[number].startswith("~") or ("=" in arguments[number] and arguments[number][0] != "-")
         return override and not names_folder
 
     return [arguments[number] for number in sorted(range(len(arguments)), key=overrides)]
+
+
+def with_folder(word: str, typed: str, folder: Path) -> str:
+    """An argument of the command line with the folder of options for its name as typed, alone or behind a flag."""
+    if word == typed:
+        return str(folder)
+    flag = word.removesuffix(typed)
+    return f"{flag}{folder}" if flag != word and flag.startswith("-") and flag.endswith("=") else word
 
 
 def reject_repeated_folder(arguments: Sequence[str]) -> None:
@@ -72,7 +86,7 @@ def reject_repeated_folder(arguments: Sequence[str]) -> None:
     Raises:
         InputError: there is one.
     """
-    if sum(argument.partition("=")[0] in ("--config-dir", "-cd") for argument in arguments) > 1:
+    if sum(argument.partition("=")[0] in FOLDER_FLAGS for argument in arguments) > 1:
         raise InputError("--config-dir: is given twice; allowed: one folder, with the options of both")
 
 
@@ -197,7 +211,7 @@ def _guarded(arguments: Sequence[str]) -> int:
         if options.config_dir is not None:
             config_dir = further_folder(options.config_dir)
             if (typed := str(options.config_dir)).startswith("~"):  # Hydra does not expand it
-                sys.argv[1:] = [re.sub(f"{re.escape(typed)}$", str(config_dir), word) for word in sys.argv[1:]]
+                sys.argv[1:] = [with_folder(word, typed, config_dir) for word in sys.argv[1:]]
         try:
             with composing(arguments, config_dir):  # also of the output folder, which Hydra creates
                 hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()

@@ -85,19 +85,27 @@ def _message_for(error: Exception, arguments: Sequence[str], folder: Path | None
         return f"{key}: {_why_unknown(key, arguments, folder)}"
     if malformed := _malformed(text, arguments):
         return malformed
-    if repeated := re.search(
-        r"(?:Multiple values for )?(?P<group>\S+)(?:\. To override| appears more than once)", text
-    ):
-        group = repeated["group"]
-        added = next((argument for argument in arguments if argument.startswith("+")), f"{group}=OPTION")
-        chosen = added.lstrip("+").partition("=")[0]
-        if group.startswith(f"{chosen}/"):  # a group in the defaults of the added option
-            group = chosen
-        return f"{group}: is chosen already; choose one option as {group}=OPTION, without +"
+    if repeated := _repeated(text, arguments):
+        return repeated
     if wrong := next((argument for argument in arguments if _names_no_option(argument, folder)), None):
         group = wrong.lstrip("~").partition("=")[0]
         return f"{wrong}: names no option; allowed: {group}=OPTION, one of {', '.join(options(group, folder))}"
     return text
+
+
+def _repeated(text: str, arguments: Sequence[str]) -> str | None:
+    """The message that a key or a group that exists is added once more; None if the error is another one."""
+    if present := re.search(r"An item is already at '(?P<key>[^']+)'", text):
+        return f"{present['key']}: exists already; set it as {present['key']}=VALUE, without +"
+    repeated = re.search(r"(?:Multiple values for )?(?P<group>\S+)(?:\. To override| appears more than once)", text)
+    if repeated is None:
+        return None
+    group = repeated["group"]
+    added = next((argument for argument in arguments if argument.startswith("+")), f"{group}=OPTION")
+    chosen = added.lstrip("+").partition("=")[0]
+    if group.startswith(f"{chosen}/"):  # a group in the defaults of the added option
+        group = chosen
+    return f"{group}: is chosen already; choose one option as {group}=OPTION, without +"
 
 
 def _unreadable(argument: str) -> str:

@@ -123,8 +123,8 @@ def values(arguments: Sequence[str], loader: ConfigLoader | None) -> Choices:
     """The overrides that each key may take in a job: ``seed=0,1`` → ``{"seed": ["seed=0", "seed=1"]}``."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
-    return {override.get_key_element(): _choices(override) for override in parsed}
+    overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
+    return {override.get_key_element(): _choices(override) for override in overrides}
 
 
 def _choices(override: Override) -> list[str]:

@@ -27,7 +27,7 @@ DIVIDING = ("partition", "population", "validation")
 """The parts of an experiment that decide on which samples its clients train and on which they are tested."""
 
 
-def check_initial(experiment: Experiment, layout: Layout) -> None:
+def check_weights_of_run(experiment: Experiment, layout: Layout) -> None:
     """Reject initial weights that the clients of their run kept, so that its global model has them untrained. Warn of
     weights that may have been trained on samples that this run holds out of its clients.
 

@@ -12,7 +12,7 @@ from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Observer
 from fedrun.runs.folder import CLIENT_STATES, LOG, clear, finished, locked, require_writable
-from fedrun.runs.initial_check import check_initial
+from fedrun.runs.initial_check import check_weights_of_run
 from fedrun.runs.log_file import log_to
 from fedrun.runs.observers import chosen_observers
 from fedrun.runs.session import Session
@@ -120,7 +120,7 @@ def build_simulation(
             if first_of_machine is (ranks.local == 0):
                 simulation = Simulation(experiment, parallel_jobs, cache, client_states, federation, ranks)
     assert simulation is not None
-    check_initial(experiment, simulation.network.layout)
+    check_weights_of_run(experiment, simulation.network.layout)
     ranks.require_same("data with the fingerprint", simulation.dataset.fingerprint)
     ranks.require_same("initial weights with the fingerprint", experiment.initial.fingerprint(experiment.seed))
     ranks.require_same("frozen parameters with the fingerprint", simulation.network.frozen_fingerprint)

@@ -18,8 +18,10 @@ def user_path(text: str, key: str, inside: Path | None = None) -> Path:
         inside: the folder that it is relative to; None: the current one, and ``~`` is expanded.
 
     Raises:
-        InputError: no file can have this path: a part is too long or has a NUL character, or ``~`` is of no user.
+        InputError: it is empty, or no file can have it: a part is too long or has a NUL, or ``~`` is of no user.
     """
+    if not text:
+        raise InputError(f"{key}='': is empty; allowed: a path; {key}=. is the current folder")
     try:
         path = Path(text).expanduser() if inside is None else inside / text
         path.lstat()

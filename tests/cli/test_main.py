@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedrun.cli.application import options_first
+from fedrun.cli.application import options_first, with_folder
 from fedrun.config.composed import compose
 from fedrun.config.options import conf_dir
 from fedrun.experiment.experiment import build_experiment
@@ -328,6 +328,20 @@ def test_options_may_stand_between_keys() -> None:
     assert options_first(["--config-dir=mine", "+x=3", "~hparams"]) == ["--config-dir=mine", "+x=3", "~hparams"]
     assert options_first(["~hparams", "-m", "seed=0,1"]) == ["-m", "~hparams", "seed=0,1"]
     assert options_first(["a=1", "-cd", "~/mine", ""]) == ["-cd", "~/mine", "", "a=1"]
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("~/conf", "/home/a\\1/conf"),
+        ("--config-dir=~/conf", "--config-dir=/home/a\\1/conf"),
+        ("data_dir=~/conf", "data_dir=~/conf"),
+        ("--package=x", "--package=x"),
+    ],
+)
+def test_a_home_folder_of_options_is_expanded(word, expected):
+    """Only this folder, and whatever characters its path has."""
+    assert with_folder(word, "~/conf", Path("/home/a\\1/conf")) == expected
 
 
 @pytest.mark.parametrize(

@@ -454,6 +454,7 @@ REFUSED = [
         "+strategy/client=sgd",
         "strategy/client: is chosen already; choose one option as strategy/client=OPTION, without +",
     ),
+    ("+rounds=1", "rounds: exists already; set it as rounds=VALUE, without +"),
     ("strategy/clients=sgd", "strategy/clients: unknown key; allowed below strategy: client, server"),
     ("strategy@here=fedavg", "strategy@here: is not a place where an option of strategy can be put"),
     (

@@ -63,6 +63,8 @@ def test_other_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert user_path("~/data", "data_dir") == tmp_path / "data"
     assert user_path("nowhere/data", "data_dir") == Path("nowhere/data")
+    with pytest.raises(InputError, match=r"^data_dir='': is empty; allowed: a path; data_dir=. is the current folder$"):
+        user_path("", "data_dir")
     assert user_path("~", "folder", Path()) == Path("~")  # a folder of this name
 
 
