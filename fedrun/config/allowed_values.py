@@ -39,7 +39,7 @@ def describe(annotation: Any) -> str:
             item = f"either {item.replace('; or ', ', or ')}"
         return f"a list{length}, each item {item}"
     if origin is Mapping:
-        return "a mapping"
+        return "a mapping from names to values as in YAML"
     if annotation in NAMES:
         return NAMES[annotation]
     if annotation.__module__.partition(".")[0] in ("builtins", "pathlib"):  # a mistake in a user's class
@@ -70,7 +70,7 @@ def shown(value: Any) -> str:
         return "[" + ",".join(map(shown, value)) + "]"
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{shown(item)}" for key, item in value.items()) + "}"
-    return repr(value) if value == "" else str(value)
+    return str(value) or repr(value)  # '' for an empty text
 
 
 def in_message(value: Any) -> str:

@@ -39,15 +39,15 @@ def train_client(
     order = generator(seed, "batches", round, client)
     augment = None if samples.augmentation is None else samples.augmentation.drawn(seed, round, client)
     trained = ClientRound(
-        context.network,
-        context.client,
-        context.local,
-        samples,
-        context.clients[client],
-        context.local.rate(round),
-        constants,
-        optimizer,
-        augment,
+        network=context.network,
+        strategy=context.client,
+        local=context.local,
+        samples=samples,
+        indices=context.clients[client],
+        rate=context.local.rate(round),
+        constants=constants,
+        optimizer=optimizer,
+        augment=augment,
     )
     if context.noised_steps is None:
         return train(trained, batch_count, order)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
+from pydantic import JsonValue
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
@@ -29,7 +30,7 @@ class CustomModel(AdaptedModel):
     """
 
     target: str
-    arguments: Annotated[Mapping[str, Any] | None, Neutral(None)]
+    arguments: Annotated[Mapping[str, JsonValue] | None, Neutral(None)]
     norm: Norm
 
     @property

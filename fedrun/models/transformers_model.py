@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import torch
+from pydantic import JsonValue
 
 from fedrun.config.config_class import config_class
 from fedrun.config.suggestions import did_you_mean
@@ -34,7 +35,7 @@ class TransformersModel(AdaptedModel):
     """
 
     name: str | None
-    config: Mapping[str, Any] | None
+    config: Mapping[str, JsonValue] | None
     reads_any_length: ClassVar[bool] = True
 
     @property

@@ -22,6 +22,7 @@ from fedrun.models.frozen_encoders import FrozenEncoders
 from fedrun.models.initial_weights import InitialWeights
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.strategies.post_training import ComputeFeatures, PostTraining
 from fedrun.strategies.server import ServerState
@@ -98,8 +99,8 @@ class Classifier(PostTraining):
         model = WideHead(
             width, layout.has_head_bias, joined_heads(models, layout) if self.initial == "clusters" else None, embed
         )
-        per_round, given = self.clients_per_round, phase.local
         server, initial = FewSteps(weighting="uniform", most=self.steps), InitialWeights()
+        per_round = self.clients_per_round
         return replace(
             phase,
             end=phase.run_rounds,
@@ -111,19 +112,19 @@ class Classifier(PostTraining):
             client=SGD(),
             server=server,
             clustering=Clustering(),
-            local=replace(
-                given,
-                lr=given.lr if self.lr is None else self.lr,
-                weight_decay=given.weight_decay if self.weight_decay is None else self.weight_decay,
-                epochs=1,
-                steps=None,
-            ),
+            local=self._local(phase.local),
             cohort_size=phase.cohort_size if per_round is None else cohort_size(per_round, len(clients)),
             params_down=len(clients) * count * (layout.size - layout.head_size),  # all encoders; the frozen is there
             forward_samples=count * int(clients.sizes.sum()) if cached else 0,
             frozen_encoders=0 if cached else count,
             frozen_tensors=encoder_tensors(models, phase.network),
         )
+
+    def _local(self, encoders: LocalTraining) -> LocalTraining:
+        """How clients train the classifier, given how they trained the encoders."""
+        lr = encoders.lr if self.lr is None else self.lr
+        weight_decay = encoders.weight_decay if self.weight_decay is None else self.weight_decay
+        return replace(encoders, lr=lr, weight_decay=weight_decay, epochs=1, steps=None)
 
     def _caches_features(self, dataset: Dataset) -> bool:
         """Whether every sample passes the frozen encoders once instead of in every batch."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated
+
+from pydantic import JsonValue
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
@@ -28,7 +30,7 @@ class CustomDataset(DatasetConfig):
     """
 
     target: str
-    arguments: Annotated[Mapping[str, Any] | None, Neutral(None)]
+    arguments: Annotated[Mapping[str, JsonValue] | None, Neutral(None)]
 
     @property
     def spec(self) -> Spec:

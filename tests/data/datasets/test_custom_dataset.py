@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
 from fedrun.runs.run import run
@@ -35,6 +37,15 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_own_data.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
+
+
+def test_arguments_are_plain_values() -> None:
+    """They name the run's folder."""
+    for value in (np.ones(2), {1, 2}):
+        with pytest.raises(
+            InputError, match=r"^dataset\.arguments=\{x:.*\}: allowed: a mapping from names to values as in"
+        ):
+            option("dataset", "custom", target="my_own_data.of_path", arguments={"x": value})
 
 
 def test_arguments_of_the_function() -> None:
