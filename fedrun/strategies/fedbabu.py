@@ -22,4 +22,4 @@ class FedBABU(FedPer):
     reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("tuned", "clients")
 
     def frozen(self, layout: Layout, epoch: int) -> torch.Tensor:
-        return self.private(layout)[: layout.trainable]
+        return self.head(layout)

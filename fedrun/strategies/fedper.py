@@ -20,3 +20,7 @@ class FedPer(ClientStrategy):
         mask = torch.zeros(layout.size, dtype=torch.bool)
         mask[layout.head] = True
         return mask
+
+    def head(self, layout: Layout) -> torch.Tensor:
+        """Which parameters are the head's, bool ``[T]``."""
+        return self.private(layout)[: layout.trainable]

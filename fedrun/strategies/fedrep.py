@@ -38,5 +38,5 @@ class FedRep(FedPer):
             )
 
     def frozen(self, layout: Layout, epoch: int) -> torch.Tensor:
-        head = self.private(layout)[: layout.trainable]
+        head = self.head(layout)
         return ~head if epoch < self.head_epochs else head

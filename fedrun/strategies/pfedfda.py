@@ -92,7 +92,7 @@ class PFedFDA(FedPer):
     evaluates_newcomers: ClassVar[bool] = True
 
     def frozen(self, layout: Layout, epoch: int) -> torch.Tensor:
-        return self.private(layout)[: layout.trainable]
+        return self.head(layout)
 
     def start(self, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo) -> torch.Tensor:
         assert client.label_counts is not None
