@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 
 from fedrun.evaluation.client_groups import ClientGroup
-from fedrun.execution.choice import supported_executor
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.distributed_cohort import balanced
+from fedrun.execution.executor_choice import supported_executor
 from fedrun.execution.ranks import Ranks
 from fedrun.experiment.appeal.base import OwnResults
 from fedrun.experiment.experiment import Experiment

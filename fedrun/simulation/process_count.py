@@ -15,8 +15,8 @@ from dataclasses import replace
 import torch
 
 from fedrun.data.federation import Federation
-from fedrun.execution.choice import supported_executor
 from fedrun.execution.context import ExecutionContext
+from fedrun.execution.executor_choice import supported_executor
 from fedrun.execution.hardware import openmp_threads
 from fedrun.experiment.aggregation.asynchronous import Asynchronous
 from fedrun.experiment.experiment import Experiment

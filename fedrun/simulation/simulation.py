@@ -20,9 +20,9 @@ from fedrun.evaluation.client_groups import SEEN
 from fedrun.evaluation.client_results import Metrics
 from fedrun.evaluation.evaluator import Evaluator
 from fedrun.evaluation.thresholds import client_thresholds
-from fedrun.execution.choice import EXECUTORS, supported_executor
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.distributed_cohort import DistributedCohort
+from fedrun.execution.executor_choice import EXECUTORS, supported_executor
 from fedrun.execution.features import compute_features
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.execution.vector_store import VectorStore

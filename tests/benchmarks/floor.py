@@ -29,8 +29,8 @@ from fedrun.config.build import option
 from fedrun.data.datasets.base import Dataset, Spec, Symbols
 from fedrun.data.federation import ClientIndices
 from fedrun.data.samples import Samples
-from fedrun.execution.choice import EXECUTORS
 from fedrun.execution.context import CohortJob, ExecutionContext
+from fedrun.execution.executor_choice import EXECUTORS
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.precision import Precision
 from fedrun.strategies.client_state import ClientStates

@@ -18,7 +18,7 @@ from fedrun.config.composition_errors import message_for
 from fedrun.config.defaults_lists import DefaultsTree
 from fedrun.config.options import conf_dir
 from fedrun.config.sources import why
-from fedrun.execution.choice import EXECUTORS
+from fedrun.execution.executor_choice import EXECUTORS
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation

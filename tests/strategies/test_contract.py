@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.config.config_class import config_class
-from fedrun.execution.choice import EXECUTORS
+from fedrun.execution.executor_choice import EXECUTORS
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.models.flat_network import Layout
 from fedrun.simulation.simulation import Simulation

@@ -42,9 +42,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arguments_are_plain_values() -> None:
     """They name the run's folder."""
     for value in (np.ones(2), {1, 2}):
-        with pytest.raises(
-            InputError, match=r"^dataset\.arguments=\{x:.*\}: allowed: a mapping from names to values"
-        ):
+        with pytest.raises(InputError, match=r"^dataset\.arguments=\{x:.*\}: allowed: a mapping from names to values"):
             option("dataset", "custom", target="my_own_data.of_path", arguments={"x": value})
 
 
