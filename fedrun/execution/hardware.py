@@ -28,7 +28,8 @@ class Hardware:
         executor: ``in_process``: one client at a time; ``vectorized``: many clients at once, for models without batch
             normalisation, recurrence and (except for perceptrons on a CPU in float32) dropout (others are trained in
             process, with a warning). None: ``vectorized`` for perceptrons (on a CPU: without large layers) and at least
-            four clients per round (:func:`fedrun.execution.executor_choice.trains_side_by_side`), otherwise ``in_process``.
+            four clients per round, otherwise ``in_process``
+            (:func:`fedrun.execution.executor_choice.trains_side_by_side`).
         threads: CPU threads of PyTorch, at most 1024; None: ``OMP_NUM_THREADS`` if it is set; otherwise 1 for networks
             with less than :data:`SMALL_STEP` per step, and for others all cores, shared evenly among the processes of
             the run or the parallel jobs of the sweep.
