@@ -303,6 +303,7 @@ report.letters = all("#plot text")[0].getBoundingClientRect().height;
 point("pointermove", box.width - 20, 20);
 report.tip = find("tip").textContent;
 report.cursor = all("#plot .cursor").length;
+report.target = document.elementFromPoint(box.right - 20, box.top + 20).id;
 report.near = all("#legend tr.near").map((row) => row.dataset.name);
 plot.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowLeft"}));
 report.step = Number(all("#plot .cursor")[0].getAttribute("x1")) < box.width - 20;
@@ -363,6 +364,7 @@ def test_in_a_browser(found, tmp_path, width):
     mine, other = "local.kind=-", "local.kind=</script>"
     assert report["tip"] == f"80  {other}, round 250 ± 10  {mine}, round 2"
     assert (report["cursor"], report["near"], report["step"]) == (1, [other], True)
+    assert report["target"] == "plot"  # of a click on the cursor's line, which each movement draws again
     assert (report["box"], report["zoomed"], report["panned"], report["reset"]) == (1, [True, 0], True, 0)
     assert (report["hidden"], report["every"]) == ([1, True], 2)
     assert (report["ascending"], report["descending"]) == ([mine, other], [other, mine])
