@@ -7,7 +7,6 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from fedrun.data.evaluation_split import TARGETED
-from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.report.baselines import Baselines
 from fedrun.report.comparison import other_data, outcome
 from fedrun.report.quantities import Measured, Quantity
@@ -18,8 +17,8 @@ from fedrun.report.tested_models import remarks
 
 BASELINE = "fedavg"
 
-RANKS = "Ranks by "
-"""The prefix of every title."""
+RANKED = Quantity("final", TARGETED)
+"""What the settings are ranked by."""
 
 NOTE = (
     "Rank 1 is the best; equal values share the mean of their ranks. Means over seeds {seeds}. In brackets p of the "
@@ -27,14 +26,10 @@ NOTE = (
 )
 
 
-def ranking(settings: Sequence[Setting], key: str = TARGETED) -> list[Table]:
-    """The settings by their mean rank, and their differences from FedAvg: a table for each condition of FedAvg's
-    settings, such as a partition. Every ranked setting has a result for every seed of its table; the notes name the
-    settings and seeds that are left out.
-
-    Args:
-        settings: the settings to rank.
-        key: the metric after the last round.
+def ranking(settings: Sequence[Setting]) -> list[Table]:
+    """The settings by their mean rank in the last round's test accuracy, and their differences from FedAvg: a table for
+    each condition of FedAvg's settings, such as a partition. Every ranked setting has a result for every seed of its
+    table; the notes name the settings and seeds that are left out.
 
     Returns:
         No table for a condition in which FedAvg and two other settings do not have two seeds in common; none at all if
@@ -49,14 +44,14 @@ def ranking(settings: Sequence[Setting], key: str = TARGETED) -> list[Table]:
         peers = [setting for setting in settings if baselines.of(setting) is baseline]
         position = peers.index(baseline)
         peers = renamed(peers)  # the title names what they have in common
-        tables += _ranked(peers, peers[position], Quantity("final", key), baselines.written_condition(baseline))
+        tables += _ranked(peers, peers[position], baselines.written_condition(baseline))
     return tables
 
 
-def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, condition: str) -> list[Table]:
+def _ranked(settings: Sequence[Setting], baseline: Setting, condition: str) -> list[Table]:
     """The table of the settings of one condition, or none."""
     known = {
-        setting.name: {run.seed: value for run in setting.complete if (value := quantity.of(run)) is not None}
+        setting.name: {run.seed: value for run in setting.complete if (value := RANKED.of(run)) is not None}
         for setting in settings
     }
     others = [known[setting.name].keys() for setting in settings if setting is not baseline]
@@ -67,16 +62,15 @@ def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, 
     from scipy import stats
 
     baseline = _with_seeds(baseline, seeds)
-    sign = 1 if lower_is_better(quantity.key) else -1
-    of_seed = [stats.rankdata([sign * known[setting.name][seed] for setting in ranked]) for seed in seeds]
+    of_seed = [stats.rankdata([-known[setting.name][seed] for setting in ranked]) for seed in seeds]
     columns = zip(*of_seed, strict=True)
     mean = {setting.name: statistics.fmean(column) for setting, column in zip(ranked, columns, strict=True)}
     rows = tuple(
         (
             setting.name,
-            str(Measured.of(quantity, setting)),
+            str(Measured.of(RANKED, setting)),
             f"{mean[setting.name]:.2f}",
-            "" if setting == baseline else outcome(quantity, compare(setting, baseline, quantity, "t"), len(seeds)),
+            "" if setting == baseline else outcome(RANKED, compare(setting, baseline, RANKED, "t"), len(seeds)),
         )
         for setting in sorted(ranked, key=lambda setting: mean[setting.name])
     )
@@ -86,9 +80,9 @@ def _ranked(settings: Sequence[Setting], baseline: Setting, quantity: Quantity, 
         notes.append(f"Not ranked, without a result for every seed: {', '.join(incomplete)}.")
     if unused := sorted({seed for name in names for seed in known[name]} - set(seeds)):
         notes.append(f"Seeds not used, without a result of every ranked setting: {', '.join(map(str, unused))}.")
-    notes += [*other_data([(setting, baseline) for setting in ranked]), *remarks(ranked, {quantity.key})]
-    header = ("setting", quantity.heading, "mean rank", f"difference from {baseline.name}")
-    title = ", ".join(filter(None, [f"{RANKS}{quantity.heading}", condition]))
+    notes += [*other_data([(setting, baseline) for setting in ranked]), *remarks(ranked, {TARGETED})]
+    header = ("setting", RANKED.heading, "mean rank", f"difference from {baseline.name}")
+    title = ", ".join(filter(None, [f"Ranks by {RANKED.heading}", condition]))
     return [Table(title, header, rows, notes=tuple(notes))]
 
 
