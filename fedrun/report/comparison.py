@@ -69,7 +69,7 @@ def report(
         return [*tables, *differences(settings)]
     tables += outcomes(complete, reported, ("final", "best", *TO_TARGET))
     if baselines is not None:
-        tables.append(significance(complete, baselines, metrics, reported, test))
+        tables.append(significance(complete, baselines, reported, test))
     costs = [quantity for quantity in reported if quantity.kind == "cost"]
     forward = FORWARD if any(quantity.key == "cost/forward_samples" for quantity in costs) else ""
     tables += _table("Costs", complete, costs, COSTS.format(forward))
@@ -162,15 +162,9 @@ def _table(title: str, settings: Sequence[Setting], columns: Sequence[Quantity],
     return [Table(title, ("setting", *(quantity.heading for quantity in columns)), rows, notes=(note,))]
 
 
-def significance(
-    settings: Sequence[Setting], baselines: Baselines, metrics: Sequence[str], every: Sequence[Quantity], test: Test
-) -> Table:
+def significance(settings: Sequence[Setting], baselines: Baselines, reported: Sequence[Quantity], test: Test) -> Table:
     """Every other setting's mean difference from the baseline of its condition, and its p-value."""
-    columns = [
-        quantity
-        for quantity in every
-        if quantity.kind in TO_TARGET or (quantity.kind == "final" and quantity.key in metrics)
-    ]
+    columns = [quantity for quantity in reported if quantity.kind in ("final", *TO_TARGET)]
     others = [setting for setting in settings if all(setting is not one for one in baselines.settings)]
     pairs = [(setting, baseline) for setting in others if (baseline := baselines.of(setting)) is not None]
     results = {

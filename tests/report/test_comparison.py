@@ -71,7 +71,7 @@ def test_what_adaptive_runs_do_not_tell_is_said(folders):
 
 def test_wilcoxons_limit_is_reported(two):
     reported = comparison.reported_quantities(two, ["test/accuracy"], [])
-    table = comparison.significance(two, Baselines.named(two, "fedavg"), ["test/accuracy"], reported, "wilcoxon")
+    table = comparison.significance(two, Baselines.named(two, "fedavg"), reported, "wilcoxon")
     assert table.rows[0][1] == "+2.00 (p = 0.25)"
     assert table.notes[-1] == "With 3 seeds that differ this test cannot give a p below 0.25."
 
@@ -111,7 +111,7 @@ def test_a_baseline_on_other_data_is_not_compared(folders):
     found, _ = settings(find([str(folders.top)]).runs)
     baseline = next(one for one in found if one.dataset == "digits" and one.leaves["local.lr"] == 0.1)
     reported = comparison.reported_quantities(found, ["test/accuracy"], [])
-    table = comparison.significance(found, Baselines(baseline.name, (baseline,)), ["test/accuracy"], reported, "t")
+    table = comparison.significance(found, Baselines(baseline.name, (baseline,)), reported, "t")
     assert [row[0] for row in table.rows] == ["digits local.lr=0.2"]
     assert "Not compared, because no baseline has the same dataset: mnist." in table.notes
     assert "The data of these have another fingerprint than the baseline's: digits local.lr=0.2." in table.notes
@@ -158,7 +158,7 @@ def own_models(folders):
 
 def difference(found, metric):
     reported = comparison.reported_quantities(found, [metric], [])
-    return comparison.significance(found, Baselines.named(found, "fedavg"), [metric], reported, "t")
+    return comparison.significance(found, Baselines.named(found, "fedavg"), reported, "t")
 
 
 def test_settings_that_are_not_tested_alike_have_no_p(own_models):

@@ -87,7 +87,7 @@ def test_virtual_seconds_are_compared_as_rounds_are(folders):
     assert (result.difference, result.p) == (-13.0, pytest.approx(1 - 2 * math.atan(13 / 3) / math.pi))
     assert compare(ours, baseline, Quantity("seconds to", "0.90"), "t").reason == CENSORED
     reported = reported_quantities([baseline, ours], ["test/accuracy"], [])
-    table = significance([baseline, ours], Baselines("base", (baseline,)), ["test/accuracy"], reported, "t")
+    table = significance([baseline, ours], Baselines("base", (baseline,)), reported, "t")
     assert table.header == ("setting", "test accuracy", "to 70 %", "seconds to 70 %")
     assert table.rows == (("local.lr=0.5", "+0.00 (p = -)", "+0 (p = -)", "-13 (p = 0.144)"),)
 
