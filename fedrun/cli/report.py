@@ -156,12 +156,11 @@ def picture(options: ReportOptions, path: Path, runs: Sequence[Run]) -> None:
     elif options.curve:
         # only the runs of its curves, so that settings are named by what differs among them
         drawn = [run for run in runs if run.draws(options.curve)]
-        settings = compared(drawn or runs)
         if not drawn:
-            from fedrun.report.comparison import selected
+            from fedrun.report.quantities import no_such_metric, recorded_keys
 
-            selected(settings, [options.curve])
-        draw(settings, options.curve, options.against, options.targets, path)
+            raise InputError(no_such_metric(options.curve, recorded_keys(runs)))
+        draw(compared(drawn), options.curve, options.against, options.targets, path)
 
 
 def draw(settings: Sequence[Setting], key: str, against: Against, targets: Sequence[float], path: Path) -> None:

@@ -22,13 +22,16 @@ def selected(settings: Sequence[Setting], requested: Sequence[str]) -> list[str]
     """The metrics to report: the requested ones, or all recorded ones without internals.
 
     Raises:
-        InputError: no run has a requested metric.
+        InputError: no run has a requested metric, or it is a cost.
     """
     recorded = quantities.metrics(run for setting in settings for run in setting.runs)
     reported = any(run.recorded(REPORTED) for setting in settings for run in setting.runs)
     allowed = [*recorded, *([REPORTED] if reported else [])]
-    if missing := [key for key in requested if key not in allowed]:
-        raise InputError(quantities.no_such_metric(missing[0], allowed))
+    for key in requested:
+        if key.startswith(quantities.NOT_METRICS):
+            raise InputError(f"{key}: is a cost, not a metric; all tables have the costs, and --curve draws them")
+        if key not in allowed:
+            raise InputError(quantities.no_such_metric(key, allowed))
     return list(requested) or [key for key in recorded if not quantities.is_internal(key)]
 
 

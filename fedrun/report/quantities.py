@@ -200,11 +200,15 @@ def metrics(runs: Iterable[Run]) -> list[str]:
     return [*known, *sorted(set(named) - set(known))]
 
 
-def no_such_metric(key: str, recorded: Sequence[str]) -> str:
-    """The message that no run has a metric, given those that the runs have recorded."""
-    if key.startswith(NOT_METRICS):
-        return f"{key}: is a cost, not a metric; all tables have the costs, and --curve draws them"
-    return f"{key}: no run has this metric{allowed_names(key, recorded, 'fedrun-report RUNS --format csv')}"
+def recorded_keys(runs: Sequence[Run]) -> list[str]:
+    """Every metric that some run recorded, then the costs and times."""
+    keys = {key for run in runs for row in run.rows for key in row}
+    return [*metrics(runs), *sorted(key for key in keys if key.startswith(NOT_METRICS))]
+
+
+def no_such_metric(key: str, allowed: Sequence[str]) -> str:
+    """The message that no run has a metric, given those that may be named instead."""
+    return f"{key}: no run has this metric{allowed_names(key, allowed, 'fedrun-report RUNS --format csv')}"
 
 
 def costs(runs: Iterable[Run]) -> list[Quantity]:

@@ -254,6 +254,11 @@ REFUSED = [
     (("{runs}", "--metric", "cost/params_up"), "cost/params_up: is a cost, not a metric; all tables have the costs"),
     (("{runs}", "--baseline", "krum"), "baseline krum: no such setting; allowed: local.lr=0.1, local.lr=0.2"),
     (("{runs}", "--curve", "x"), "x: no run has this metric; allowed: test/accuracy, test/loss"),
+    (
+        ("{runs}", "--curve", "cost/param_up"),
+        "cost/param_up: no run has this metric; allowed: test/accuracy, test/loss, cost/client_samples, "
+        "cost/params_down, cost/params_up, time/round_s; did you mean cost/params_up?",
+    ),
     (("{runs}", "--curve", "test/loss", "--to", "/dev/null/c.png"), "/dev/null/c.png: cannot be written"),
     (("{runs}", "--curve", "test/loss", "--to", "{empty}/c.eps"), "--to {empty}/c.eps: allowed for a picture: a file "),
     (("{runs}", "--to", "{empty}"), "--to {empty}: is a folder; allowed: a file"),

@@ -25,7 +25,7 @@ from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.paper_table import available
 from fedrun.report.papers.readings import RoundsTo, ValueAt, Where
 from fedrun.report.papers.table_reading import TableReading
-from fedrun.report.quantities import metrics, no_such_metric
+from fedrun.report.quantities import no_such_metric, recorded_keys
 from fedrun.report.runs import Run
 from fedrun.report.settings import Setting, leaves, settings, varying, written
 from fedrun.runs.display import wording
@@ -148,9 +148,9 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
     if not panels:
         arguments = command_arguments(figure.experiment, scale)
         raise InputError(f"figure {name}: no finished runs; start them with: fedrun {arguments}")
-    used = {id(run): run for lines in panels.values() for line in lines.values() for run in line.runs}.values()
+    used = [*{id(run): run for lines in panels.values() for line in lines.values() for run in line.runs}.values()]
     if not any(run.draws(metric) for run in used for metric in figure.metrics):
-        raise InputError(f"figure {name}: {no_such_metric(figure.metrics[0], metrics(used))}")
+        raise InputError(f"figure {name}: {no_such_metric(figure.metrics[0], recorded_keys(used))}")
     drawn: dict[tuple[tuple[str, ...], str], Mapping[str, Line]] = {
         ((metric,), ", ".join(filter(None, (wording.name(metric), title)))): {
             name: Line([run.rows for run in line.runs], line.published.get(metric, ())) for name, line in lines.items()

@@ -19,7 +19,7 @@ from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.provenance import data_and_code, seeds_and_cost
 from fedrun.report.papers.readings import ValueAt
 from fedrun.report.papers.table_reading import TableReading
-from fedrun.report.quantities import metrics, no_such_metric
+from fedrun.report.quantities import no_such_metric, recorded_keys
 from fedrun.report.runs import Run
 from fedrun.report.table import Table
 from fedrun.runs.display import wording
@@ -164,12 +164,11 @@ def check_metrics(reading: TableReading, table: Sequence[Cell], matched: Matched
         InputError: they do not.
     """
     missing = unread(reading, table, matched)
-    run = {position: runs for position, runs in matched.runs.items() if runs}
-    if not run or len(missing) < len({table[position].metric for position in run}):
+    with_runs = {table[position].metric for position, runs in matched.runs.items() if runs}
+    if not with_runs or len(missing) < len(with_runs):
         return
     metric, (key, *_) = next(iter(missing.items()))
-    recorded = metrics({id(one): one for runs in run.values() for one in runs}.values())
-    raise reading.error(f"metrics.{metric}", no_such_metric(key, recorded))
+    raise reading.error(f"metrics.{metric}", no_such_metric(key, recorded_keys(matched.distinct)))
 
 
 def unread(reading: TableReading, table: Sequence[Cell], matched: Matched) -> dict[str, tuple[str, ...]]:
