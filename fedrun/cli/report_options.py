@@ -241,7 +241,7 @@ def parser() -> argparse.ArgumentParser:
     to = "write to this file instead of the screen; pictures: instead of to RUNS/pictures"
     add("--to", type=expanded, metavar="FILE", help=to)
     only = "report only this metric; repeat for several"
-    add("--metric", action="append", default=[], metavar="KEY", help=only)
+    add("--metric", action="append", default=[], type=nonempty("--metric"), metavar="KEY", help=only)
     add(
         "--target",
         action="append",

@@ -259,6 +259,7 @@ REFUSED = [
         "cost/param_up: no run has this metric; allowed: test/accuracy, test/loss, cost/client_samples, "
         "cost/params_down, cost/params_up, time/round_s; did you mean cost/params_up?",
     ),
+    (("{runs}", "--metric", ""), "--metric: is empty; leave it out, or name one"),
     (("{runs}", "--curve", "test/loss", "--to", "/dev/null/c.png"), "/dev/null/c.png: cannot be written"),
     (("{runs}", "--curve", "test/loss", "--to", "{empty}/c.eps"), "--to {empty}/c.eps: allowed for a picture: a file "),
     (("{runs}", "--to", "{empty}"), "--to {empty}: is a folder; allowed: a file"),
