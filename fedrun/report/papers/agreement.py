@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 
 from fedrun.config.options import first_sentence
@@ -46,8 +46,8 @@ class ComparedCell:
     paper: Decimal
     ours: Decimal
     deviation: Decimal
-    strategy: str = ""
-    place: Mapping[str, str] = field(default_factory=dict)
+    strategy: str
+    place: Mapping[str, str]
 
     @property
     def verdict(self) -> str:
