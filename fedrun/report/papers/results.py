@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fedrun.config.experiments import experiment_sweep
-from fedrun.config.grids import SCALES, named
+from fedrun.config.grids import SCALES
 from fedrun.config.options import options
 from fedrun.report import comparison
 from fedrun.report.papers.agreement import overview
@@ -44,12 +44,14 @@ def results(runs: Sequence[Run], progress: Progress = lambda done, total: None) 
     printed: list[Table] = []
     for number, name in enumerate(names := tables()):
         progress(number, len(names))
+        sweep = experiment_sweep(name)
         for scale in (scale for scale in available(name, runs) if scale != "smoke"):
             with suppress(NoRunsError):  # all runs may belong to another table that shares them
                 papers.append(paper := at_scale(name, scale, runs))
                 printed += paper.tables
-                if experiment_sweep(name).runs == name:  # a table that shares another's runs would repeat its ranks
-                    printed += parts(paper.reading.title, ranking(settings(complete_runs(named(name, scale), runs))[0]))
+                if sweep.runs == name:  # a table that shares another's runs would repeat its ranks
+                    own = settings(complete_runs(sweep.run_name(scale), runs))[0]
+                    printed += parts(paper.reading.title, ranking(own))
     tabulated = {experiment_sweep(name).run_name(scale) for name in names for scale in SCALES}
     others = {
         name
