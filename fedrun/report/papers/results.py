@@ -87,6 +87,8 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
         metric_keys.append("cost/bytes_up")
     quantities = comparison.reported_quantities(compared_settings, metric_keys, ())
     tables = comparison.outcomes(compared_settings, quantities, ("final", *TO_TARGET))
+    if not tables:
+        return []
     experiment, _, last = name.rpartition("/")
     scaled = next((scale for scale in SCALES if scale == last), None)
     known = experiment if scaled else name
@@ -97,8 +99,6 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
         for setting in compared_settings
         if (seeds := [run.seed for run in setting.runs]) != all_seeds
     ]
-    if not tables:
-        return []
     tables[0] = replace(tables[0], above=(seeds_and_cost(runs), *fewer, *choices(compared_settings)))
     tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, *problems, data_and_code(runs)))
     return parts(arguments, [*tables, *ranking(compared_settings)])
