@@ -13,7 +13,8 @@ from fedrun.runs.display import wording
 
 OUT_OF_REACH = "out of reach"
 OURS = "ours"
-PARTS = ("paper", OURS, "difference")
+COLUMNS = ("paper", OURS, "difference")
+"""What is printed for each combination of column coordinates."""
 
 
 def is_run(ours: Measurement | None) -> bool:
@@ -130,13 +131,13 @@ def layout(
 
     def texts(position: int | None) -> dict[str, str]:
         if position is None:
-            return dict.fromkeys(PARTS, "")
+            return dict.fromkeys(COLUMNS, "")
         cell, ours = cells[position], measured.get(position)
         text = OUT_OF_REACH if ours is None else ours.text
-        return dict(zip(PARTS, (str(cell), text, difference(cell, ours)), strict=True))
+        return dict(zip(COLUMNS, (str(cell), text, difference(cell, ours)), strict=True))
 
     printed = {head for (_, head), position in grid.places.items() if cells[position].printed}
-    columns = [(head, column) for head in heads for column in PARTS if head in printed or column == OURS]
+    columns = [(head, column) for head in heads for column in COLUMNS if head in printed or column == OURS]
     header = (*grid.down, *(": ".join(filter(None, (named(head), column))) for head, column in columns))
     rows = tuple((*line, *(texts(grid.places.get((line, head)))[column] for head, column in columns)) for line in lines)
     return Table(title, header, rows, labels=len(grid.down), part=part)
