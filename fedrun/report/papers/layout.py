@@ -12,6 +12,7 @@ from fedrun.report.table import Table
 from fedrun.runs.display import wording
 
 OUT_OF_REACH = "out of reach"
+LEFT_OUT = "left out"
 OURS = "ours"
 COLUMNS = ("paper", OURS, "difference")
 """What is printed for each combination of column coordinates."""
@@ -133,7 +134,8 @@ def layout(
         if position is None:
             return dict.fromkeys(COLUMNS, "")
         cell, ours = cells[position], measured.get(position)
-        text = OUT_OF_REACH if ours is None else ours.text
+        absent = LEFT_OUT if reading.reason(cell) is None else OUT_OF_REACH
+        text = absent if ours is None else ours.text
         return dict(zip(COLUMNS, (str(cell), text, difference(cell, ours)), strict=True))
 
     printed = {head for (_, head), position in grid.places.items() if cells[position].printed}

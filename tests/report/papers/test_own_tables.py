@@ -123,6 +123,18 @@ def test_a_sweep_that_makes_no_cell_is_named(own: Path, folders: Folders) -> Non
     )
 
 
+def test_a_cell_without_a_job_is_left_out_and_not_out_of_reach(own: Path, folders: Folders) -> None:
+    """The sweep has one of the two rates for the second strategy."""
+    grids = "grids: [{strategy: fedavg, local.lr: '0.1,0.2'}, {strategy: strong, local.lr: 0.1}]"
+    everywhere = 'params: {strategy: "fedavg,strong", local.lr: "0.1,0.2", seed: "0,1"}'
+    (own / TABLE).write_text(EXPERIMENT.replace(everywhere, f'params: {{seed: "0,1"}}\n    {grids}'))
+    for strategy, lr in (("fedavg", 0.1), ("fedavg", 0.2), ("strong", 0.1)):
+        write(folders, strategy, lr)
+    (table,) = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
+    assert table.rows[1] == ("strong", "75.0", "71.0 ± 1.0", "-4.0", "-", "left out", "-")
+    assert table.notes[0] == "Left out at scale full: 1 of 4 cells."
+
+
 def test_a_paper_may_write_a_number_without_a_point(own: Path, folders: Folders) -> None:
     """0.7 and 0.72 with the rate 1.0, which the paper calls 1, are 71.0 ± 1.0 percent."""
     (own / TABLE).write_text(EXPERIMENT.replace("0.1,0.2", "0.1,1.0"))
