@@ -12,7 +12,7 @@ def seeds_and_cost(runs: Sequence[Run]) -> str:
     """The seeds of complete runs and what the runs cost, in one line."""
     seeds = ", ".join(map(str, sorted({run.seed for run in runs})))
     hours = cost_in_hours([run.summary for run in runs if run.summary is not None])
-    cost = " and ".join(f"{number:.2g} {what}" for what, number in hours.items())
+    cost = " and ".join(f"{number:{',.0f' if number >= 10 else '.2g'}} {what}" for what, number in hours.items())
     return f"Seeds: {seeds}. Cost: {cost}." if cost else f"Seeds: {seeds}."
 
 

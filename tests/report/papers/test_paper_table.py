@@ -5,7 +5,7 @@ from fedrun.report.papers.matching import match
 from fedrun.report.papers.measurement import Measurement, rounds_needed
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.paper_table import paper_table
-from fedrun.report.papers.provenance import cost_in_hours, data_and_code
+from fedrun.report.papers.provenance import cost_in_hours, data_and_code, seeds_and_cost
 from fedrun.report.papers.readings import RoundsTo
 from fedrun.report.runs import find
 from fedrun.report.settings import leaves, unrecorded
@@ -357,6 +357,16 @@ def test_commits_are_listed_by_versions(folders):
     assert data_and_code(found(folders)).endswith(
         "Code: fedrun 0.2.0, torch 2.11.0, commits a, c; fedrun 0.1.0, torch 2.11.0, commits b, not recorded."
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "hours"),
+    [(4.464e6, "1,240"), (360_000.0, "100"), (176_400.0, "49"), (29_160.0, "8.1"), (284.4, "0.079")],
+)
+def test_hours_are_written_without_an_exponent(folders, seconds, hours):
+    machine = {"processes": 1, "threads": 1}
+    folders.write(3, rows(0.1), summary={"seconds": seconds, "machine": machine})
+    assert seeds_and_cost(found(folders)) == f"Seeds: 3. Cost: {hours} core hours."
 
 
 def test_the_cost_of_runs():
