@@ -224,6 +224,8 @@ def test_embedded_json_cannot_end_its_element():
         ("moved([0, 10], 0.5, 1, false)", [5, 15]),
         ("moved([0, 10], 0, 0.5, false, 0)", [0, 5]),
         ("moved([1, 100], 0.5, 1, true)", [10, 1000]),
+        ("moved([1e-200, 1e200], 0, 2, true)", [1e-200, 1e200]),  # to 1e-400, which is 0, would have endless marks
+        ("moved([-1e300, 1e300], 0, 1e10, false)", [-1e300, 1e300]),
         ("nearest([{x: 1}, null, {x: 5}], 39, (x) => 10 * x)", {"x": 5}),
         (
             "['9', '71.2 ± 3', '>200', '1,234', '-', '200', 'b', 'a'].sort(compared)",

@@ -155,11 +155,13 @@ function wantsLog(curves) {
   return low > 0 && high > 100 * low;
 }
 
-/** A range moved by a share of itself, and widened by a factor around a place in it (0: its start, 1: its end). */
+/** A range moved by a share of itself, and widened by a factor around a place in it (0: its start, 1: its end); the
+ *  range itself where that would end near the largest numbers, or a logarithmic axis near 0. */
 function moved([low, high], share, factor, logarithmic, around = 0.5) {
   const pixel = scale(low, high, 0, 1, logarithmic);
   const begin = around + share - around * factor;
-  return [pixel.value(begin), pixel.value(begin + factor)];
+  const ends = [pixel.value(begin), pixel.value(begin + factor)];
+  return ends.every((end) => Math.abs(end) < 1e300 && (!logarithmic || end > 1e-300)) ? ends : [low, high];
 }
 
 function escaped(text) {
