@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -180,11 +181,14 @@ def share(text: str) -> float:
     """An accuracy above 0, at most 1.
 
     Raises:
-        InputError: it is another number.
+        InputError: it is something else.
     """
-    target = float(text)
+    try:
+        target = float(text)
+    except ValueError:
+        target = math.nan
     if not 0 < target <= 1:
-        raise InputError(f"--target {target:g}: allowed: an accuracy above 0, at most 1")
+        raise InputError(f"--target {text}: allowed: an accuracy above 0, at most 1")
     return target
 
 

@@ -226,6 +226,7 @@ def outcome(quantity: Quantity, result: Comparison, common: int) -> str:
     if result.difference is None:
         return wording.ABSENT
     shares = quantity.kind == "final" and wording.is_share(quantity.key)
-    difference = f"{100 * result.difference:+.2f}" if shares else f"{result.difference:+.4g}"
+    large = abs(result.difference) >= 1000
+    difference = f"{100 * result.difference:+.2f}" if shares else f"{result.difference:{'+,.1f' if large else '+.4g'}}"
     some = f", {len(result.seeds)} of {common} seeds" if len(result.seeds) < common else ""
     return f"{difference} (p = {wording.ABSENT if result.p is None else f'{result.p:.3g}'}{some})"

@@ -59,6 +59,8 @@ def markdown(table: Table) -> str:
 def latex(table: Table) -> str:
     """A ``table`` environment with booktabs' rules; the texts around it are in the caption."""
     columns = "".join("l" if table.is_text(number) else "r" for number in range(len(table.header)))
+    if table.remarks:
+        columns = columns[:-1] + r"p{.4\linewidth}"
     title = ", ".join(filter(None, (table.title, table.part)))
     caption = " ".join(f"{sentence.rstrip('.')}." for sentence in (title, *table.above, *table.notes))
     return "\n".join(

@@ -276,6 +276,7 @@ REFUSED = [
     (("{runs}", "--baseline", "nope", "--format", "csv"), "--baseline: allowed: without --format csv"),
     (("{runs}", "--metric", "test/loss", "--format", "csv"), "--metric: allowed: without --format csv"),
     (("{runs}", "--target", "0.5", "--format", "csv"), "--target: allowed: without --format csv"),
+    (("{runs}", "--target", "90%"), "--target 90%: allowed: an accuracy above 0, at most 1"),
     (("{runs}", "--metric", "test/loss", "--to", "r.csv"), "--metric: allowed: without --to r.csv"),
     (("{runs}", "--results", "--to", "r.html"), "--to r.html: allowed: without --results"),
     (("{runs}", "--to", "r.txt"), "--to r.txt: allowed without --format: a name that ends in .md, .tex, .csv, .html"),

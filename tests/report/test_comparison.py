@@ -2,8 +2,10 @@ import pytest
 
 from fedrun.report import comparison
 from fedrun.report.baselines import Baselines
+from fedrun.report.quantities import Quantity
 from fedrun.report.runs import find
 from fedrun.report.settings import settings
+from fedrun.report.significance import Comparison
 from fedrun.system.errors import InputError
 
 from ..helpers.run_folders import rows
@@ -216,3 +218,9 @@ def test_of_many_metrics_the_likely_one_is_suggested(folders):
     assert str(refused.value) == (
         "test/acuracy: no run has this metric; did you mean test/accuracy? fedrun-report RUNS --format csv shows all"
     )
+
+
+def test_a_large_difference_has_no_exponent():
+    """Of rounds, or of a loss that diverged."""
+    result = Comparison((0, 1), 2, 12345.5, 0.25, "")
+    assert comparison.outcome(Quantity("rounds to", "0.9"), result, 2) == "+12,345.5 (p = 0.25)"

@@ -27,7 +27,7 @@ def test_a_column_of_remarks_is_flush_left():
         "| --- | ----: | ------ |",
         "| a   |     1 | b      |",
     ]
-    assert r"\begin{tabular}{lrl}" in latex(table)
+    assert r"\begin{tabular}{lrp{.4\linewidth}}" in latex(table)
 
 
 def test_a_line_break_in_a_value_does_not_break_the_table():
