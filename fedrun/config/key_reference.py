@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile, takewhile
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeAlias, get_type_hints
 
 from fedrun.config.allowed_values import describe, in_message, shown
 from fedrun.config.build import locate
@@ -30,6 +30,9 @@ from fedrun.config.options import (
 )
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
+
+Comments: TypeAlias = dict[Path, list[tuple[tuple[str, ...], str]]]
+"""The comments of a file's keys, as from :func:`_comments`."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,10 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
     folders = option_folders(config_dir)
     if (group := key.replace(".", "/")) in (*groups(folders), *HYDRA_GROUPS):
         return _options(group, group, folders)
-    if (package := key_entries(folders)[1].get(key)) is not None:  # a place for an option of another group
+    entries, aliases = key_entries(folders)
+    if (package := aliases.get(key)) is not None:  # a place for an option of another group
         return _options(group := package.replace(".", "/"), f"{group}@{key}", folders)
-    matching, keys_below = _found(key, folders)
+    matching, keys_below = _found(key, entries, aliases)
     if keys_below:
         return "\n".join([f"{key}: has keys of its own", *(f"  {name}" for name in dict.fromkeys(keys_below))])
     if not matching:
@@ -92,9 +96,8 @@ def _options(group: str, choice: str, folders: Sequence[Path]) -> str:
     return "\n".join([f"{choice}=OPTION", *(f"  {name:<{width}}  {head}" for name, head in heads.items())])
 
 
-def _found(key: str, folders: Sequence[Path]) -> tuple[list[KeyEntry], list[str]]:
+def _found(key: str, entries: Sequence[KeyEntry], aliases: Mapping[str, str]) -> tuple[list[KeyEntry], list[str]]:
     """The places where a key gets its first value; without any, the keys below it."""
-    entries, aliases = key_entries(folders)
     wanted, placed = key, ""
     for alias, package in aliases.items():
         if key.startswith(f"{alias}."):
@@ -105,9 +108,10 @@ def _found(key: str, folders: Sequence[Path]) -> tuple[list[KeyEntry], list[str]
 
 def unknown_key(key: str, folders: Sequence[Path]) -> str:
     """The part of a message about a key that no option has, with the likely key; empty if an option has the key."""
-    if any(_found(key, folders)):
+    entries, aliases = key_entries(folders)
+    if any(_found(key, entries, aliases)):
         return ""
-    meant = did_you_mean(key, [*(entry.key for entry in key_entries(folders)[0]), *groups(folders)])
+    meant = did_you_mean(key, [*(entry.key for entry in entries), *groups(folders)])
     return f"unknown key; fedrun --cfg job shows all keys{meant}"
 
 
@@ -115,12 +119,13 @@ def key_entries(folders: Sequence[Path]) -> tuple[list[KeyEntry], dict[str, str]
     """Every key where it gets its first value; and where options of a group are placed below another option's key, with
     the group's own key: ``{"strategy.server.base": "strategy.server"}``.
     """
-    entries = _entries("", "config", {"config": conf_dir() / "config.yaml"})
+    comments: Comments = {}
+    entries = _entries("", "config", {"config": conf_dir() / "config.yaml"}, comments)
     aliases: dict[str, str] = {}
     for group in [*groups(folders), *HYDRA_GROUPS]:
         if group not in SETTINGS:
             for name, path in sorted((files := files_in(group, folders)).items()):
-                entries += _entries(group, name, files)
+                entries += _entries(group, name, files, comments)
                 aliases |= _aliases(path, group, name)
     return entries, aliases
 
@@ -219,27 +224,30 @@ def _option_keys(group: str, name: str, files: Mapping[str, Mapping[str, Path]])
     return keys | {".".join(filter(None, [package, key])) for key in own_keys}
 
 
-def _entries(group: str, option: str, files: Mapping[str, Path]) -> list[KeyEntry]:
+def _entries(group: str, option: str, files: Mapping[str, Path], comments: Comments) -> list[KeyEntry]:
     """The keys of an option that have values, with those of the options that it extends; or those of ``config.yaml``.
 
     Args:
         group: group of the option; empty: ``config.yaml`` is in none.
         option: its name.
         files: files of the group's options.
+        comments: those of the files that have been read.
     """
     path = files[option]
     top: Mapping[str, Any] = content(group, option, path)
     package = package_of(path, group)
     choice = f"{group}={option}" if group else ""
-    commented = _comments(path.read_text(encoding="utf-8"))
+    if path not in comments:
+        comments[path] = list(_comments(path.read_text(encoding="utf-8")))
+    commented = comments[path]
     entries: dict[str, KeyEntry] = {}
     for line in added(top, group):
         if line.by_path and str(line.option) in files:
-            for entry in _entries(group, str(line.option), files):
+            for entry in _entries(group, str(line.option), files, comments):
                 value = value_at(top, entry.key.removeprefix(f"{package}."), entry.value)
                 entries[entry.key] = replace(entry, value=value, choice=choice)
     if group and path == listed_file(group):
-        commented = ((keys[1:], comment) for keys, comment in commented if keys[0] == option and keys[1:])
+        commented = [(keys[1:], comment) for keys, comment in commented if keys[0] == option and keys[1:]]
     for keys, comment in commented:
         owner = ""
         node: Any = top
