@@ -13,12 +13,14 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedrun.config.allowed_values import in_message
+from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.dotted_keys import dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
 from fedrun.config.options import conf_dir, config_dir_option, groups, option_folders, options, parts, readable
-from fedrun.config.overrides import home_folder
+from fedrun.config.overrides import home_folder, with_implied
 from fedrun.config.own_options import wrong_file
+from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import READABLE, did_you_mean, no_such_option
 from fedrun.system.errors import InputError
 
@@ -220,6 +222,10 @@ def _having_part(group: str, folder: Path | None) -> str:
 
 def _composed(choices: Sequence[str], folder: Path | None) -> Any:
     """The configuration with these options; None if they cannot be composed either."""
+    try:
+        return plain_composition(with_implied(choices), [] if folder is None else [folder]).config
+    except NotPlainError:
+        pass
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
 
