@@ -398,7 +398,7 @@ def test_a_run_that_diverges(fedrun: Fedrun, tmp_path: Path) -> None:
 def test_a_run_that_is_ended_from_outside(
     fedrun: Fedrun, tmp_path: Path, sent: signal.Signals, status: int, word: str
 ) -> None:
-    ended = fedrun(*SMALL, "rounds=100000", folder=tmp_path, send=(sent, 2.0))
+    ended = fedrun(*SMALL, "rounds=100000", folder=tmp_path, send=sent)
     assert ended.status == status
     assert ended.err == f"fedrun: {word}; the same command (without overwrite=true) continues\n"
 

@@ -88,7 +88,7 @@ class Fedrun:
         self,
         *arguments: str,
         folder: Path,
-        send: tuple[int, float] | None = None,
+        send: int | None = None,
         kill_at: tuple[str, str, int, float] | None = None,
         largest_file: int | None = None,
         plots: bool = False,
@@ -98,7 +98,7 @@ class Fedrun:
         Args:
             arguments: of the command.
             folder: where it runs.
-            send: a signal to send it, and after how many seconds.
+            send: a signal to send it when a run has recorded its first round.
             kill_at: module or class, function, n, seconds: the process dies without warning when it calls the function
                 for the n-th time, or so many seconds later.
             largest_file: no file can grow larger than this many bytes.
@@ -165,7 +165,7 @@ class Fedrun:
         self,
         arguments: Sequence[str],
         folder: Path,
-        send: tuple[int, float] | None,
+        send: int | None,
         kill_at: tuple[str, str, int, float] | tuple[str, str, int, float, int] | None,
         largest_file: int | None,
         environments: list[dict[str, str]],
@@ -203,7 +203,7 @@ def serve() -> None:
 
 
 def run_commands(
-    commands: list[dict[str, Any]], folder: str, send: tuple[int, float] | None, largest_file: int | None
+    commands: list[dict[str, Any]], folder: str, send: int | None, largest_file: int | None
 ) -> list[dict[str, Any]]:
     """Run commands at the same time; how each ended."""
     with ExitStack() as opened:
@@ -240,7 +240,7 @@ class Child:
         self,
         command: dict[str, Any],
         folder: str,
-        send: tuple[int, float] | None,
+        send: int | None,
         largest_file: int | None,
         opened: ExitStack,
     ) -> None:
@@ -253,20 +253,28 @@ class Child:
             if not command["plots"] and "fedrun.runs.session" in sys.modules:
                 importlib.import_module("plotless")
             become(command["arguments"], folder, files, command["kill_at"], largest_file)
-        self._alarm = None if send is None else threading.Timer(send[1], os.kill, (self._number, send[0]))
-        if self._alarm is not None:
-            self._alarm.start()
+        self._over = threading.Event()
+        self._sender = None if send is None else threading.Thread(target=self._send, args=(send, Path(folder)))
+        if self._sender is not None:
+            self._sender.start()
 
     def kill(self) -> None:
         if not self._ended:
             os.kill(self._number, signal.SIGKILL)
 
+    def _send(self, number: int, folder: Path) -> None:
+        """Send a signal when a run in the folder has recorded a round after the initial model's row."""
+        while not self._over.wait(0.05):
+            if any(path.read_bytes().count(b"\n") > 1 for path in folder.glob("outputs/runs/**/metrics.jsonl")):
+                os.kill(self._number, number)
+                return
+
     def ended(self) -> dict[str, Any]:
         """Wait for it; how it ended."""
-        os.waitid(os.P_PID, self._number, os.WEXITED | os.WNOWAIT)  # it keeps its number until no alarm can go off
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm.join()
+        os.waitid(os.P_PID, self._number, os.WEXITED | os.WNOWAIT)  # it keeps its number until no signal can be sent
+        self._over.set()
+        if self._sender is not None:
+            self._sender.join()
         self._ended = True  # from now on its number may be another process's
         status = os.waitstatus_to_exitcode(os.waitpid(self._number, 0)[1])
         printed, complained, deferred = map(written, self._files)
