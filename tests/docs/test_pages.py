@@ -142,6 +142,7 @@ def test_commands_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             ):
                 experiment = build_experiment(composed)
                 if isinstance(experiment.dataset, Digits):  # the others need files
+                    experiment = replace(experiment, hardware=replace(experiment.hardware, threads=1))
                     if isinstance(experiment.privacy, DifferentialPrivacy):  # calibration takes seconds
                         given = replace(experiment.privacy, epsilon=None, noise_multiplier=1.0)
                         experiment = replace(experiment, privacy=given)
