@@ -39,7 +39,7 @@ def describe(annotation: Any) -> str:
             item = f"either {item.replace('; or ', ', or ')}"
         return f"a list{length}, each item {item}"
     if origin is Mapping:
-        return "a mapping from names to values as in YAML"
+        return "a mapping" if get_args(annotation)[1] is Any else "a mapping from names to values as in YAML"
     if annotation in NAMES:
         return NAMES[annotation]
     if annotation.__module__.partition(".")[0] in ("builtins", "pathlib"):  # a mistake in a user's class

@@ -38,7 +38,7 @@ def image(root: Path) -> None:
         Image.new("RGB", (4, 4)).save(root / folder / "b.png")
     os.mkfifo(root / "train/cat/a.png")
     settings: dict[str, Any] = {"mean": (0.0,) * 3, "std": (1.0,) * 3, "augmentation": None, "test_share": None}
-    ImageFolder(data_dir="", cache_dir=None, folder=str(root), classes=2, size=4, **settings).load()
+    ImageFolder(data_dir=".", cache_dir=None, folder=str(root), classes=2, size=4, **settings).load()
 
 
 def photograph(root: Path) -> None:
