@@ -138,10 +138,8 @@ def further_folder(config_dir: str | Path) -> Path:
     """A folder of further options, as an absolute path.
 
     Raises:
-        InputError: there is no such folder, or it is an empty text, which would mean the current folder.
+        InputError: there is no such folder, or the path is empty.
     """
-    if config_dir == "":
-        raise InputError("--config-dir: is empty; leave it out, or name a folder")
     folder = user_path(str(config_dir), "--config-dir").absolute()
     if not folder.is_dir():
         raise InputError(

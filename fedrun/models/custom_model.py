@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import torch
-from pydantic import JsonValue
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
+from fedrun.config.plain_value import PlainValue
 from fedrun.data.datasets.base import Spec
 from fedrun.models.adapted import AdaptedModel, Norm, replace_batch_norm
 from fedrun.models.base import require_new
@@ -30,7 +30,7 @@ class CustomModel(AdaptedModel):
     """
 
     target: str
-    arguments: Annotated[Mapping[str, JsonValue] | None, Neutral(None)]
+    arguments: Annotated[Mapping[str, PlainValue] | None, Neutral(None)]
     norm: Norm
 
     @property

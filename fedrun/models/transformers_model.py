@@ -9,9 +9,9 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import torch
-from pydantic import JsonValue
 
 from fedrun.config.config_class import config_class
+from fedrun.config.plain_value import PlainValue
 from fedrun.config.suggestions import did_you_mean
 from fedrun.data.datasets.base import Spec
 from fedrun.data.tasks.symbols import LanguageModelling
@@ -35,7 +35,7 @@ class TransformersModel(AdaptedModel):
     """
 
     name: str | None
-    config: Mapping[str, JsonValue] | None
+    config: Mapping[str, PlainValue] | None
     reads_any_length: ClassVar[bool] = True
 
     @property

@@ -82,7 +82,10 @@ def test_a_reader_who_has_seen_enough() -> None:
         ([], "fedrun-data: no dataset is named; allowed: mnist, "),
         (["list", "a=b"], "a=b: settings are for fedrun-data show"),
         (["show", "dataset=nosuch"], "dataset=nosuch: no such option; allowed: "),
-        (["show", "--config-dir", ""], "--config-dir: is empty; leave it out, or name a folder"),
+        (
+            ["show", "--config-dir", ""],
+            "--config-dir='': is empty; allowed: a path; --config-dir=. is the current folder",
+        ),
         (["show", "partition.pace=1"], "partition.pace"),
         (["show", "attack=sign_flip", "attack.share=0.001"], "attack.share=0.001"),
         (["show", "local.lr=0"], "local.lr=0: allowed: a finite number, above 0"),

@@ -162,7 +162,7 @@ REFUSED = [
     ("hydra.run.dir=x", "hydra.run.dir=x: a run has its own folder; allowed: output_dir=FOLDER, name=NAME\n"),
     ("-m hydra.job.chdir=true", "hydra.job.chdir=true: a run has its own folder; allowed: output_dir=FOLDER"),
     ("--config-dir a --config-dir b", "--config-dir: is given twice; allowed: one folder, with the options of both\n"),
-    ("--config-dir= seed=1", "--config-dir: is empty; leave it out, or name a folder\n"),
+    ("--config-dir= seed=1", "--config-dir='': is empty; allowed: a path; --config-dir=. is the current folder\n"),
     ("scale=[a]", "scale=[a]: allowed: full, because this experiment has no scales\n"),
     ("scale={a:1}", "scale={a:1}: allowed: full, because this experiment has no scales\n"),
     ("-m experiment=turbosvm/tune scale=[a]", "scale=['a']: allowed: full, small, smoke\n"),

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated
 
-from pydantic import JsonValue
-
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
+from fedrun.config.plain_value import PlainValue
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Spec
 from fedrun.data.datasets.in_memory import InMemory
 from fedrun.system.dotted_path import called
@@ -30,7 +29,7 @@ class CustomDataset(DatasetConfig):
     """
 
     target: str
-    arguments: Annotated[Mapping[str, JsonValue] | None, Neutral(None)]
+    arguments: Annotated[Mapping[str, PlainValue] | None, Neutral(None)]
 
     @property
     def spec(self) -> Spec:

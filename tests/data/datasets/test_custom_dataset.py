@@ -40,7 +40,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_arguments_are_plain_values() -> None:
-    """They name the run's folder."""
+    """They name the run's folder. Python's tuples are lists of YAML."""
+    given = {"sizes": (8, 4), "names": ["a", {"b": None}]}
+    assert option("dataset", "custom", target="my_own_data.of_path", arguments=given).arguments == given
     for value in (np.ones(2), {1, 2}):
         with pytest.raises(InputError, match=r"^dataset\.arguments=\{x:.*\}: allowed: a mapping from names to values"):
             option("dataset", "custom", target="my_own_data.of_path", arguments={"x": value})

@@ -412,7 +412,10 @@ def test_an_experiment_that_describes_no_figure(
             ["--config-dir", "nowhere", "--table", "mine/table1"],
             "--config-dir nowhere: no such folder; allowed: one with opt",
         ),
-        (["--config-dir", "", "--table", "mine/table1"], "--config-dir: is empty; leave it out, or name a folder"),
+        (
+            ["--config-dir", "", "--table", "mine/table1"],
+            "--config-dir='': is empty; allowed: a path; --config-dir=. is the current folder",
+        ),
         (
             ["--config-dir", "own", "--config-dir", "own", "--results"],
             "--config-dir: is given twice; allowed: one folder",
