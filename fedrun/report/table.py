@@ -33,6 +33,11 @@ class Table:
     remarks: bool = False
     part: str = ""
 
+    @property
+    def full_title(self) -> str:
+        """The title with the part, where the table stands alone."""
+        return ", ".join(filter(None, (self.title, self.part)))
+
     def is_text(self, column: int) -> bool:
         """Whether a column is set flush left."""
         return column < self.labels or (self.remarks and column == len(self.header) - 1)
@@ -61,8 +66,7 @@ def latex(table: Table) -> str:
     columns = "".join("l" if table.is_text(number) else "r" for number in range(len(table.header)))
     if table.remarks:
         columns = columns[:-1] + r"p{.4\linewidth}"
-    title = ", ".join(filter(None, (table.title, table.part)))
-    caption = " ".join(f"{sentence.rstrip('.')}." for sentence in (title, *table.above, *table.notes))
+    caption = " ".join(f"{sentence.rstrip('.')}." for sentence in (table.full_title, *table.above, *table.notes))
     return "\n".join(
         [
             r"\begin{table}",
@@ -144,7 +148,7 @@ def html(table: Table) -> str:
         "".join(f'<p class="note">{escape(note)}</p>\n' for note in texts) for texts in (table.above, table.notes)
     )
     return (
-        f'<section>\n<h2>{escape(table.title)}</h2>\n{above}<div class="wide"><table>\n'
+        f'<section>\n<h2>{escape(table.full_title)}</h2>\n{above}<div class="wide"><table>\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n{notes}</section>"
     )
 

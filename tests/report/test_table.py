@@ -84,4 +84,5 @@ def test_several_tables():
         *("## C", "Over 5 seeds.", "End"),
     ]
     assert r"\caption{A \& B, x 2.}" in render([first, second], "latex")
+    assert "<h2>A &amp; B, x 2</h2>" in html(second)
     assert render([TABLE], "latex").startswith("% needs \\usepackage{booktabs}\n\n\\begin{table}")
