@@ -13,7 +13,7 @@ from fedrun.config.defaults_entry import added
 from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.options import content, files_in, further_folder, option_folders
-from fedrun.config.overrides import keys_of, with_implied, without_implied
+from fedrun.config.overrides import key_of, keys_of, with_implied, without_implied
 from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
@@ -124,7 +124,7 @@ class Composed:
             key: the group, with its place if it has one of its own.
             folders: folders of options.
         """
-        if not any(override.lstrip("+").startswith(f"{key}=") for override in self.overrides):
+        if not any(key_of(override) == key for override in self.overrides):
             return
         name, known = self.choices.get(key), files_in(key.partition("@")[0], folders)  # no choice: left out by ~hparams
         if name is not None and name not in known:

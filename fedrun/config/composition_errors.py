@@ -18,7 +18,7 @@ from fedrun.config.dotted_keys import dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
 from fedrun.config.options import conf_dir, config_dir_option, groups, option_folders, options, parts, readable
-from fedrun.config.overrides import home_folder, with_implied
+from fedrun.config.overrides import home_folder, key_of, with_implied
 from fedrun.config.own_options import wrong_file
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import READABLE, did_you_mean, no_such_option
@@ -104,7 +104,7 @@ def _repeated(text: str, arguments: Sequence[str]) -> str | None:
         return None
     group = repeated["group"]
     added = next((argument for argument in arguments if argument.startswith("+")), f"{group}=OPTION")
-    chosen = added.lstrip("+").partition("=")[0]
+    chosen = key_of(added)
     if group.startswith(f"{chosen}/"):  # a group in the defaults of the added option
         group = chosen
     return f"{group}: is chosen already; choose one option as {group}=OPTION, without +"

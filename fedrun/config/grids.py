@@ -12,7 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from fedrun.config.identity import comparable
-from fedrun.config.overrides import parsed
+from fedrun.config.overrides import key_of, parsed
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
@@ -69,7 +69,7 @@ def jobs(
 
 def unseeded(job: Job) -> tuple[str, ...]:
     """The overrides of a job except the seed."""
-    return tuple(override for override in job if not override.startswith("seed="))
+    return tuple(override for override in job if key_of(override) != "seed")
 
 
 def named(experiment: str, scale: str) -> str:
@@ -103,7 +103,7 @@ def select(grids: Sequence[Choices], chosen: Choices) -> list[Choices]:
 def meaning(override: str) -> str:
     """A text that is equal for overrides which set a key to the same value: ``local.lr=0.1`` and ``local.lr=1e-1``."""
     read = parsed(override)
-    return f"{read.get_key_element()}={comparable(read.key_or_group, read.value())!r}"
+    return f"{key_of(override)}={comparable(read.key_or_group, read.value())!r}"
 
 
 def arguments_of(grid: Grid) -> list[str]:
@@ -124,7 +124,7 @@ def values(arguments: Sequence[str], loader: ConfigLoader | None) -> Choices:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
-    return {override.get_key_element(): _choices(override) for override in overrides}
+    return {key_of(override.get_key_element()): _choices(override) for override in overrides}
 
 
 def _choices(override: Override) -> list[str]:

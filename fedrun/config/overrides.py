@@ -30,6 +30,11 @@ def parsed(argument: str) -> Override:
     return override
 
 
+def key_of(argument: str) -> str:
+    """``KEY`` of ``KEY=VALUE``, ``+KEY=VALUE`` and ``++KEY=VALUE``; ``~KEY`` of ``~KEY``."""
+    return argument.lstrip("+").partition("=")[0]
+
+
 def keys_of(argument: str) -> list[str]:
     """The dotted keys that an argument sets: of ``local={lr: 0.1}`` these are ``local`` and ``local.lr``."""
     key, _, value = argument.lstrip("+~").partition("=")
@@ -107,8 +112,7 @@ def reject_contradiction(arguments: Sequence[str]) -> None:
     if WITHOUT_HPARAMS in arguments:
         left_out[ADDED[1:]] = WITHOUT_HPARAMS
     for argument in arguments:
-        key, sign, _ = argument.lstrip("+").partition("=")
-        if sign and key in left_out:
+        if "=" in argument and (key := key_of(argument)) in left_out:
             raise InputError(
                 f"{left_out[key]} {in_message(argument)}: leaves {key} out and sets it; allowed: one of the two"
             )
@@ -125,7 +129,7 @@ def reject_folders_of_hydra(arguments: Sequence[str]) -> None:
         InputError: there is such an argument.
     """
     for argument in arguments:
-        if argument.lstrip("+").partition("=")[0] in HYDRAS_FOLDERS:
+        if key_of(argument) in HYDRAS_FOLDERS:
             raise InputError(f"{in_message(argument)}: a run has its own folder; allowed: output_dir=FOLDER, name=NAME")
 
 

@@ -15,7 +15,7 @@ from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.grids import NO_JOBS, Job, jobs
 from fedrun.config.hydra_config import hydra_config, hydra_options
 from fedrun.config.options import conf_dir, content, files_in, groups, listed_file, option_folders
-from fedrun.config.overrides import parsed, with_implied
+from fedrun.config.overrides import key_of, parsed, with_implied
 from fedrun.config.suggestions import did_you_mean
 from fedrun.config.sweeper import sweeper_settings
 from fedrun.system.errors import InputError
@@ -104,11 +104,6 @@ def why(key: str, overrides: Sequence[str], config_dir: Path | None = None) -> s
     return "\n\n".join(answers)
 
 
-def _key(argument: str) -> str:
-    """``KEY`` of ``KEY=VALUE``."""
-    return argument.partition("=")[0]
-
-
 def _runs(arguments: list[str], common: list[str], config_dir: Path | None) -> tuple[list[Job], list[Argument]]:
     """The overrides of each run that a command line starts, and the values that a search tries.
 
@@ -125,7 +120,7 @@ def _runs(arguments: list[str], common: list[str], config_dir: Path | None) -> t
     if config.hydra.mode != RunMode.MULTIRUN:
         return [arguments], []
     sweeper = sweeper_settings(config.hydra)
-    given = {_key(argument) for argument in arguments}
+    given = {key_of(argument) for argument in arguments}
     searched = [(key, values, SEARCH) for stage in sweeper.at(config.scale).stages for key, values in stage.items()]
     of_jobs = [argument for argument in arguments if not argument.lstrip("+~").startswith(("hydra.", "hydra/"))]
     return jobs(sweeper, config.name, config.scale, of_jobs, None), [one for one in searched if one[0] not in given]
@@ -198,9 +193,9 @@ def _composition(
         loader = GlobalHydra.instance().config_loader()
         defaults = loader.compute_defaults_list("config", list(overrides), RunMode.RUN).defaults
         read = OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))
-    given = {_key(argument) for argument in arguments}
+    given = {key_of(argument) for argument in arguments}
     values = [
-        (override.get_key_element().lstrip("+~"), override.value(), COMMAND_LINE if _key(text) in given else SWEEP)
+        (override.get_key_element().lstrip("+~"), override.value(), COMMAND_LINE if key_of(text) in given else SWEEP)
         for text, override in zip(overrides, read, strict=True)
     ]
     return [file for default in defaults if (file := _file(default, folders)) is not None], values

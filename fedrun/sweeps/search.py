@@ -22,7 +22,7 @@ from fedrun.config.grids import Grid, Job, arguments_of, jobs, unseeded, values
 from fedrun.config.identity import IRRELEVANT
 from fedrun.config.key_reference import unknown_key
 from fedrun.config.options import content, option_files, options
-from fedrun.config.overrides import without_implied
+from fedrun.config.overrides import key_of, without_implied
 from fedrun.config.sweeper import sweeper_settings
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.metric_names import lower_is_better
@@ -82,7 +82,7 @@ def arms(jobs: Iterable[Job]) -> list[Arm]:
     by_overrides: dict[Values, Arm] = {}
     for job in jobs:
         overrides = unseeded(job)
-        seed = tuple(override for override in job if override.startswith("seed="))
+        seed = tuple(override for override in job if key_of(override) == "seed")
         by_overrides.setdefault(overrides, Arm(overrides, [])).seeds.append(seed)
     return list(by_overrides.values())
 
@@ -90,7 +90,7 @@ def arms(jobs: Iterable[Job]) -> list[Arm]:
 def untuned(arguments: Iterable[str], stages: Sequence[Grid]) -> list[str]:
     """The command line's arguments without values of tuned keys."""
     tuned = {key for stage in stages for key in stage}
-    return [argument for argument in arguments if argument.partition("=")[0] not in tuned]
+    return [argument for argument in arguments if key_of(argument) not in tuned]
 
 
 def planned(config: DictConfig, loader: ConfigLoader) -> tuple[list[Job], list[Grid]]:
@@ -176,7 +176,7 @@ def examples(arm: Arm, stages: Sequence[Grid], config: Mapping[str, Any]) -> Ite
 
 def with_arguments(stage: Grid, arguments: Iterable[str]) -> Grid:
     """A stage in which values from the command line replace its own."""
-    argument_values = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
+    argument_values = {key_of(argument): argument.partition("=")[2] for argument in arguments}
     return {key: argument_values.get(key, value) for key, value in stage.items()}
 
 
@@ -297,8 +297,8 @@ def choice(arm: Arm, metric: str) -> str:
     if not arm.chosen:
         return "nothing chosen, because every trial failed"
     edges = f"; at an end of its grid: {', '.join(arm.edges)}" if arm.edges else ""
-    keys = {value.partition("=")[0]: None for tried in arm.scores for value in tried if value not in arm.chosen}
-    left = [key for key in keys if not any(value.startswith(f"{key}=") for value in arm.chosen)]
+    keys = {key_of(value): None for tried in arm.scores for value in tried if value not in arm.chosen}
+    left = [key for key in keys if not any(key_of(value) == key for value in arm.chosen)]
     kept = f"; no tried value of {', '.join(left)} was better" if left else ""
     reached = wording.value(metric, arm.scores[arm.chosen])
     return f"{' '.join(arm.chosen)}: {wording.name(metric)} {reached}{edges}{kept}"

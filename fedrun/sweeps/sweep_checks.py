@@ -13,7 +13,7 @@ from fedrun.config.allowed_values import in_message
 from fedrun.config.defaults_entry import entry_of
 from fedrun.config.no_effect import Unused, without_effect
 from fedrun.config.options import HYDRA_GROUPS, content, option_files
-from fedrun.config.overrides import without_implied
+from fedrun.config.overrides import key_of, without_implied
 from fedrun.config.sweeper import GRIDS
 from fedrun.system.errors import InputError
 
@@ -70,7 +70,7 @@ def _check_experiment(config: DictConfig) -> None:
     name, files = config.hydra.runtime.choices.get(EXPERIMENT), option_files(EXPERIMENT)
     if name not in files:
         return
-    on_command_line = {str(argument).partition("=")[0] for argument in config.hydra.overrides.hydra}
+    on_command_line = {key_of(str(argument)) for argument in config.hydra.overrides.hydra}
     for line in content(EXPERIMENT, name, files[name]).get("defaults", ()):
         entry = entry_of(line, EXPERIMENT)
         if entry is None or not entry.override or entry.group not in HYDRA_GROUPS or entry.group in on_command_line:
@@ -251,7 +251,9 @@ def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoa
     if not composed.validation.share:
         raise InputError(WITHOUT_VALIDATION)
     tried = dict(config.hydra.sweeper.get("params") or {})
-    tried |= {override.get_key_element(): override.value() for override in overrides if override.is_sweep_override()}
+    tried |= {
+        key_of(override.get_key_element()): override.value() for override in overrides if override.is_sweep_override()
+    }
     if "output_dir" in tried:
         raise InputError(several_folders(tried["output_dir"]))
 

@@ -170,3 +170,9 @@ def test_stages_of_the_command_line_replace_those_of_a_scale() -> None:
     hydra["overrides"]["hydra"] = []
     assert sweeper_settings(OmegaConf.create(hydra)).at("smoke").stages == ({"lr": "1,2"},)
     assert (named("x", "full"), named("x", "small")) == ("x", "x/small")
+
+
+def test_a_plus_before_a_key_sets_the_same_key():
+    assert jobs(SEEDS, GRIDS, ["++seed=1", "++strategy=c"]) == [["++seed=1", "++strategy=c"]]
+    assert jobs({}, [{"lr": "1,2"}], ["+lr=3", "++lr=4,5"]) == [["++lr=4"], ["++lr=5"]]
+    assert grids.unseeded(["lr=1", "++seed=0", "+seed=1"]) == ("lr=1",)

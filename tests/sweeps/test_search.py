@@ -192,6 +192,13 @@ def test_values_asked_for_on_the_command_line():
     assert [with_arguments(stage, arguments) for stage in STAGES] == [{"local.lr": "0.5,0.7"}, STAGES[1]]
 
 
+def test_a_plus_before_a_key_that_is_asked_for():
+    assert untuned(["++local.lr=0.5", "+seed=3", "~hparams"], STAGES) == ["+seed=3", "~hparams"]
+    assert with_arguments(STAGES[0], ["++local.lr=0.5"]) == {"local.lr": "0.5"}
+    (arm,) = arms([["strategy=a", "++seed=0"], ["strategy=a", "++seed=1"]])
+    assert (arm.overrides, arm.seeds) == (("strategy=a",), [("++seed=0",), ("++seed=1",)])
+
+
 def test_a_suggestion_is_an_option_of_hparams(tmp_path):
     found = arms(made())
     tried = trials(found, STAGES[0], knows)
