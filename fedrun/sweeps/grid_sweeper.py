@@ -85,7 +85,7 @@ class Grids(Sweeper):
             trials = search.trials(arms, stage, self.knows)
             stage_jobs = [job for trial in trials for job in trial.jobs]
             self.launch(stage_jobs, launched)
-            search.settle(trials, outcomes(self.folder)[launched:], self.metric)
+            arms = search.after_stage(arms, trials, outcomes(self.folder)[launched:], self.metric)
             launched += len(stage_jobs)
         files = search.suggest(arms, self.metric, self.command(arguments), self.folder / search.HPARAMS)
         for file, arm in files.items():

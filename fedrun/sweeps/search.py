@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,12 +47,12 @@ Knows = Callable[[Job, str], bool]
 """Whether the configuration of a job has a key."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Arm:
     """Jobs of a sweep that differ in their seed only, and are tuned together.
 
     Attributes:
-        overrides: overrides of all its jobs.
+        overrides: overrides of all its jobs; no two arms of a sweep have the same.
         seeds: the overrides that differ.
         chosen: the values chosen by the stages so far.
         scores: for all values of all trials the mean metric over the seeds; NaN if a run failed or has none.
@@ -61,9 +61,9 @@ class Arm:
     """
 
     overrides: Values
-    seeds: list[Values]
+    seeds: tuple[Values, ...]
     chosen: Values = ()
-    scores: dict[Values, float] = field(default_factory=dict)
+    scores: Mapping[Values, float] = field(default_factory=dict)
     edges: tuple[str, ...] = ()
     run: tuple[str, str] | None = None
 
@@ -79,12 +79,11 @@ class Trial:
 
 def arms(jobs: Iterable[Job]) -> list[Arm]:
     """Group the jobs of a sweep by all overrides except the seed."""
-    by_overrides: dict[Values, Arm] = {}
+    seeds: dict[Values, list[Values]] = {}
     for job in jobs:
-        overrides = unseeded(job)
         seed = tuple(override for override in job if key_of(override) == "seed")
-        by_overrides.setdefault(overrides, Arm(overrides, [])).seeds.append(seed)
-    return list(by_overrides.values())
+        seeds.setdefault(unseeded(job), []).append(seed)
+    return [Arm(overrides, tuple(different)) for overrides, different in seeds.items()]
 
 
 def untuned(arguments: Iterable[str], stages: Sequence[Grid]) -> list[str]:
@@ -205,11 +204,12 @@ def check_metric(metric: str, task: Task) -> None:
         raise InputError(f"hydra.sweeper.metric={metric}: allowed: {allowed}, or another metric of a run's rows")
 
 
-def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> None:
-    """Choose the best trial of every arm, or none if none is better than what the stages before have chosen.
+def after_stage(arms: Iterable[Arm], tried: Iterable[Trial], outcomes: Sequence[Outcome], metric: str) -> list[Arm]:
+    """The arms after a stage, each with its best trial; with none if none is better than those of the stages before.
 
     Args:
-        tried: the trials of a stage.
+        arms: the arms before the stage.
+        tried: the stage's trials.
         outcomes: outcomes of the trials' jobs, in their order.
         metric: metric of the last round, such as ``validation/accuracy``; less is better for a loss, otherwise more.
 
@@ -217,29 +217,31 @@ def settle(tried: Sequence[Trial], outcomes: Sequence[Outcome], metric: str) -> 
         InputError: a run does not have the metric.
     """
     rest = iter(outcomes)
-    by_arm: dict[int, list[tuple[Trial, float]]] = {}
-    for trial in tried:
-        trial_outcomes = [next(rest) for _ in trial.jobs]
-        by_arm.setdefault(id(trial.arm), []).append((trial, score(trial_outcomes, metric)))
-        for outcome in trial_outcomes:
-            if outcome.summary is not None:
-                trial.arm.run = outcome.setting, str(outcome.summary["strategy"])
-                if metric not in outcome.summary["final"]:
-                    raise InputError(
-                        f"hydra.sweeper.metric={metric}: a run has no such metric; allowed: "
-                        f"{', '.join(sorted(outcome.summary['final']))}"
-                    )
+    outcomes_of = [(trial, [next(rest) for _ in trial.jobs]) for trial in tried]
+    return [_settled(arm, [one for one in outcomes_of if one[0].arm == arm], metric) for arm in arms]
+
+
+def _settled(arm: Arm, tried: Sequence[tuple[Trial, Sequence[Outcome]]], metric: str) -> Arm:
+    """An arm after the trials that a stage made for it."""
+    runs = [(one.setting, one.summary) for _, outcomes in tried for one in outcomes if one.summary is not None]
+    for _, summary in runs:
+        if metric not in summary["final"]:
+            raise InputError(
+                f"hydra.sweeper.metric={metric}: a run has no such metric; allowed: "
+                f"{', '.join(sorted(summary['final']))}"
+            )
+    if runs:
+        setting, summary = runs[-1]
+        arm = replace(arm, run=(setting, str(summary["strategy"])))
     sign = -1 if lower_is_better(metric) else 1
-    for scored in by_arm.values():
-        arm = scored[0][0].arm
-        before = arm.scores.get(arm.chosen, -sign * math.inf)
-        arm.scores |= {(*arm.chosen, *trial.values): mean for trial, mean in scored}
-        known = [(trial, mean) for trial, mean in scored if sign * mean > sign * before]
-        if not known:
-            continue
-        best, _ = max(known, key=lambda one: sign * one[1])
-        arm.edges += tuple(at_edge(best.values, [trial.values for trial, _ in scored]))
-        arm.chosen += best.values
+    scores = {trial.values: score(outcomes, metric) for trial, outcomes in tried}
+    reached = arm.scores.get(arm.chosen, -sign * math.inf)
+    arm = replace(arm, scores={**arm.scores, **{(*arm.chosen, *values): mean for values, mean in scores.items()}})
+    better = {values: mean for values, mean in scores.items() if sign * mean > sign * reached}
+    if not better:
+        return arm
+    best = max(better, key=lambda values: sign * better[values])
+    return replace(arm, chosen=(*arm.chosen, *best), edges=(*arm.edges, *at_edge(best, list(scores))))
 
 
 def score(outcomes: Sequence[Outcome], metric: str) -> float:

@@ -19,6 +19,7 @@ from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.report.papers.described_tables import tables
 from fedrun.runs.outcome import Outcome
 from fedrun.sweeps.search import (
+    after_stage,
     arms,
     at_edge,
     check_keys,
@@ -26,7 +27,6 @@ from fedrun.sweeps.search import (
     choice,
     examples,
     score,
-    settle,
     suggest,
     trials,
     untuned,
@@ -51,6 +51,10 @@ def knows(job: list[str], key: str) -> bool:
     return key == "local.lr" or "strategy=b" in job
 
 
+def knows_all(job: list[str], key: str) -> bool:
+    return True
+
+
 def made() -> list[list[str]]:
     return [[f"strategy={name}", f"seed={seed}"] for name in "ab" for seed in (0, 1)]
 
@@ -58,8 +62,8 @@ def made() -> list[list[str]]:
 def test_two_stages():
     found = arms(made())
     assert [(arm.overrides, arm.seeds) for arm in found] == [
-        (("strategy=a",), [("seed=0",), ("seed=1",)]),
-        (("strategy=b",), [("seed=0",), ("seed=1",)]),
+        (("strategy=a",), (("seed=0",), ("seed=1",))),
+        (("strategy=b",), (("seed=0",), ("seed=1",))),
     ]
     first = trials(found, STAGES[0], knows)
     assert [job for trial in first for job in trial.jobs][:4] == [
@@ -70,7 +74,8 @@ def test_two_stages():
     ]
     # a: 0.3 and (0.9 + 0.1) / 2 = 0.5; b: 0.8, and one of its runs failed.
     failed = Outcome((), None, "diverged")
-    settle(
+    found = after_stage(
+        found,
         first,
         [outcome(v) for v in (0.2, 0.4, 0.9, 0.1)] + [outcome(0.8, "b"), outcome(0.8, "b"), failed, failed],
         METRIC,
@@ -84,7 +89,7 @@ def test_two_stages():
         "seed=0",
     ]
     assert len(second) == 3  # for b alone
-    settle(second, [outcome(v, "b") for v in (0.1, 0.1, 0.9, 0.9, 0.2, 0.2)], METRIC)
+    found = after_stage(found, second, [outcome(v, "b") for v in (0.1, 0.1, 0.9, 0.9, 0.2, 0.2)], METRIC)
     assert found[1].chosen == ("local.lr=0.1", "strategy.server.lr=0.1")
     assert found[1].edges == ("local.lr=0.1",)  # the middle one of the second stage is at no edge
     assert found[0].scores == {("local.lr=0.1",): pytest.approx(0.3), ("local.lr=1.0",): 0.5}
@@ -97,8 +102,9 @@ def test_two_stages():
 @pytest.mark.parametrize(("metric", "better"), [(METRIC, 0.8), ("validation/loss", 0.2)])
 def test_a_stage_without_a_better_value_chooses_none(metric: str, better: float) -> None:
     (arm,) = arms([["strategy=b", "seed=0"]])
-    settle(trials([arm], STAGES[0], knows), [outcome(0.5, "b", **{metric: x}) for x in (better, 0.5)], metric)
-    settle(trials([arm], STAGES[1], knows), [outcome(0.5, "b", **{metric: x}) for x in (0.4, 0.6, 0.5)], metric)
+    for stage, reached in zip(STAGES, ((better, 0.5), (0.4, 0.6, 0.5)), strict=True):
+        outcomes = [outcome(0.5, "b", **{metric: x}) for x in reached]
+        (arm,) = after_stage([arm], trials([arm], stage, knows), outcomes, metric)
     assert (arm.chosen, arm.edges) == (("local.lr=0.1",), ("local.lr=0.1",))
     assert len(arm.scores) == 5
     assert choice(arm, metric).endswith("local.lr=0.1; no tried value of strategy.server.lr was better")
@@ -113,15 +119,15 @@ def test_seeds_of_other_data_have_no_mean() -> None:
 
 def test_values_that_are_no_texts():
     """A stage's values in YAML: null and lists are written as on the command line."""
-    tried = trials(arms([["seed=0"]]), {"local.steps": None, "targets": [0.5, None]}, lambda job, key: True)
+    tried = trials(arms([["seed=0"]]), {"local.steps": None, "targets": [0.5, None]}, knows_all)
     assert [trial.values for trial in tried] == [("local.steps=null", "targets=[0.5,null]")]
 
 
 @pytest.mark.parametrize("metric", ["validation/loss", "clients/loss_mean"])
 def test_the_less_the_better_of_a_loss(metric):
     (arm,) = arms([["seed=0"]])
-    tried = trials([arm], STAGES[0], lambda job, key: True)
-    settle(tried, [outcome(None, **{metric: loss}) for loss in (0.4, 2.0)], metric)
+    tried = trials([arm], STAGES[0], knows_all)
+    (arm,) = after_stage([arm], tried, [outcome(None, **{metric: loss}) for loss in (0.4, 2.0)], metric)
     assert arm.chosen == ("local.lr=0.1",)
 
 
@@ -181,7 +187,7 @@ def test_keys_of_other_strategies_are_left_out() -> None:
 
 def test_where_everything_failed_nothing_is_chosen():
     (arm,) = arms([["seed=0"]])
-    settle(trials([arm], STAGES[0], lambda job, key: True), [outcome(None), outcome(None)], METRIC)
+    (arm,) = after_stage([arm], trials([arm], STAGES[0], knows_all), [outcome(None), outcome(None)], METRIC)
     assert (arm.chosen, arm.edges) == ((), ())
     assert choice(arm, METRIC) == "nothing chosen, because every trial failed"
 
@@ -196,13 +202,13 @@ def test_a_plus_before_a_key_that_is_asked_for():
     assert untuned(["++local.lr=0.5", "+seed=3", "~hparams"], STAGES) == ["+seed=3", "~hparams"]
     assert with_arguments(STAGES[0], ["++local.lr=0.5"]) == {"local.lr": "0.5"}
     (arm,) = arms([["strategy=a", "++seed=0"], ["strategy=a", "++seed=1"]])
-    assert (arm.overrides, arm.seeds) == (("strategy=a",), [("++seed=0",), ("++seed=1",)])
+    assert (arm.overrides, arm.seeds) == (("strategy=a",), (("++seed=0",), ("++seed=1",)))
 
 
 def test_a_suggestion_is_an_option_of_hparams(tmp_path):
     found = arms(made())
     tried = trials(found, STAGES[0], knows)
-    settle(tried, [outcome(v) for v in (0.2, 0.4, 0.9, 0.1)] + [outcome(0.8)] * 4, METRIC)
+    found = after_stage(found, tried, [outcome(v) for v in (0.2, 0.4, 0.9, 0.1)] + [outcome(0.8)] * 4, METRIC)
     paths = list(suggest(found, METRIC, "fedrun experiment=x", tmp_path / "hparams"))
     assert [path.name for path in paths] == ["digits-a.1.yaml", "digits-a.2.yaml"]  # no run takes either by itself
     text = paths[0].read_text()
@@ -214,7 +220,7 @@ def test_a_suggestion_is_an_option_of_hparams(tmp_path):
 def test_a_suggestion_after_a_command_of_several_lines_can_be_used(tmp_path: Path) -> None:
     notes = "tracking.notes='first\nsecond'"
     (arm,) = arms([[notes]])
-    settle(trials([arm], {"local.lr": "0.5"}, lambda job, key: True), [outcome(0.5)], METRIC)
+    (arm,) = after_stage([arm], trials([arm], {"local.lr": "0.5"}, knows_all), [outcome(0.5)], METRIC)
     (path,) = suggest([arm], METRIC, f"fedrun {notes}", tmp_path / "hparams")
     text = path.read_text()
     assert "# Suggested by: fedrun tracking.notes='first\n# second'\n# For: tracking.notes='first\n# second'\n" in text
@@ -224,9 +230,9 @@ def test_a_suggestion_after_a_command_of_several_lines_can_be_used(tmp_path: Pat
 def test_a_suggestion_replaces_the_option_of_its_name(tmp_path: Path) -> None:
     """celeba-fedadam in conf/hparams.yaml: strategy.server.lr=0.001 and buffers=frozen. The rate alone is tuned."""
     (arm,) = arms([["seed=0"]])
-    tried = trials([arm], {"strategy.server.lr": "0.5"}, lambda job, key: True)
+    tried = trials([arm], {"strategy.server.lr": "0.5"}, knows_all)
     summary = {"dataset": "celeba", "strategy": "fedadam", "hparams": "celeba-fedadam", "final": {METRIC: 0.5}}
-    settle(tried, [Outcome((), summary, None, setting="celeba")], METRIC)
+    (arm,) = after_stage([arm], tried, [Outcome((), summary, None, setting="celeba")], METRIC)
     (path,) = suggest([arm], METRIC, "fedrun", tmp_path / "hparams")
     assert path.name == "celeba-fedadam.yaml"
     assert OmegaConf.load(path) == {"strategy": {"server": {"lr": 0.5, "buffers": "frozen"}}}
@@ -239,8 +245,8 @@ def test_no_suggestion_of_a_papers_search_replaces_a_setting_of_every_strategy(t
     assert compose(["dataset=digits"]).setting == "digits"
     setting = compose(["experiment=fedumf/tune", "strategy=fedumf", "hydra.mode=RUN"]).setting
     (arm,) = arms([["strategy=fedumf"]])
-    tried = trials([arm], {"local.lr": "0.25"}, lambda job, key: True)
-    settle(tried, [replace(outcome(0.5, "fedumf"), setting=setting)], METRIC)
+    tried = trials([arm], {"local.lr": "0.25"}, knows_all)
+    (arm,) = after_stage([arm], tried, [replace(outcome(0.5, "fedumf"), setting=setting)], METRIC)
     suggest([arm], METRIC, "fedrun", tmp_path / "hparams")
     rates = [
         compose(["experiment=fedumf/table1", f"strategy={name}", "hydra.mode=RUN"], tmp_path).config["local"]["lr"]
@@ -267,13 +273,9 @@ def test_every_paper_has_a_search():
 
 
 def test_a_seed_that_failed_leaves_no_score():
-    """0.9 of one seed is no mean of two: the rate whose seeds both ran is chosen."""
-    from fedrun.runs.outcome import Outcome
-    from fedrun.sweeps.search import arms, settle, trials
-
-    from .test_search import METRIC, STAGES, outcome
-
+    """0.9 of one seed is not a mean of two: the rate whose seeds both ran is chosen."""
     (arm,) = arms([["seed=0"], ["seed=1"]])
     failed = Outcome((), None, "diverged")
-    settle(trials([arm], STAGES[0], lambda job, key: True), [outcome(0.3), outcome(0.5), outcome(0.9), failed], METRIC)
+    tried = trials([arm], STAGES[0], knows_all)
+    (arm,) = after_stage([arm], tried, [outcome(0.3), outcome(0.5), outcome(0.9), failed], METRIC)
     assert arm.chosen == ("local.lr=0.1",) and np.isnan(arm.scores["local.lr=1.0",])
