@@ -59,8 +59,9 @@ class Evaluator:
         self._phase = phase
         self._thresholds = thresholds
         self._ranks = ranks
-        self._newest: tuple[tuple[ServerState, ...], dict[int, SampleResults]] | None = None
-        self._newest_personal: tuple[weakref.ref[State], dict[int, SampleResults]] | None = None
+        # by the identity of the indices, which are kept, so that no other ones get it
+        self._newest: tuple[tuple[ServerState, ...], dict[int, tuple[torch.Tensor, SampleResults]]] | None = None
+        self._newest_personal: tuple[weakref.ref[State], dict[int, tuple[ClientIndices, SampleResults]]] | None = None
         self._newest_by_kind: tuple[weakref.ref[State], dict[str, dict[str, OwnResults]]] | None = None
 
     @property
@@ -109,9 +110,9 @@ class Evaluator:
         if self._newest is None or self._newest[0] is not state.models:
             self._newest = (state.models, {})
         known = self._newest[1]
-        if id(indices) not in known:  # the federation's own tensors, which live as long as this object
-            known[id(indices)] = self._evaluate_on_all_ranks([server.model for server in state.models], indices)
-        return known[id(indices)]
+        if id(indices) not in known:
+            known[id(indices)] = indices, self._evaluate_on_all_ranks([one.model for one in state.models], indices)
+        return known[id(indices)][1]
 
     def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
         """The results of the clients, by group and kind: under ``""`` of the model that each client uses, without
@@ -217,7 +218,7 @@ class Evaluator:
         evaluated = {"evaluated": float(rejection.drawn)}
         if rejection.results is None:
             return {ESTIMATED_ACCURACY: rejection.correct / rejection.drawn, **evaluated}
-        self._newest = (state.models, {id(test): rejection.results})
+        self._newest = (state.models, {id(test): (test, rejection.results)})
         return rejection.results.metrics(self._phase.federation.dataset.spec.classes) | evaluated
 
     def _score_of_means(self, state: State) -> Metrics:
@@ -321,10 +322,10 @@ class Evaluator:
         if self._newest_personal is None or self._newest_personal[0]() is not state:
             self._newest_personal = (weakref.ref(state), {})  # its client states may fill the memory
         known = self._newest_personal[1]
-        if id(clients) not in known:  # the federation's own, which live as long as this object
+        if id(clients) not in known:
             of_client = self._by_client(state, lambda client, models: self._evaluate(models, clients[client]))
-            known[id(clients)] = joined(list(of_client.values()))
-        return known[id(clients)]
+            known[id(clients)] = clients, joined(list(of_client.values()))
+        return known[id(clients)][1]
 
     def _by_client(
         self, state: State, measure: Callable[[int, list[torch.Tensor]], T], clients: Set[int] | None = None

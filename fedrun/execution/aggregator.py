@@ -100,12 +100,12 @@ class Aggregator:
             self._processed.append((client, processed, trained.compared + forward))
         vectors = (*uploads.values(), *result.client_state.values())
         counted = trained.loss_sum, trained.score_sum, trained.weight_sum
-        *sums, loss, score, sample_weight = _numbers([*(vector.sum() for vector in vectors), *counted])
-        # A sum is finite exactly if every entry is, except for an overflow, which would be a failure, too.
+        *sums, loss, score, sample_weight = _numbers([*map(_sum, vectors), *counted])
+        # A sum is finite exactly if every entry is, except for an overflow of float32, which would be a failure, too.
         if not all(map(math.isfinite, sums)):
             return
         single = zip(uploads.items(), sums[: len(uploads)], strict=True)
-        # the model, or another vector that the server sends, is none, even of one entry
+        # not the model and other vectors that the server sends, even if they have one entry
         reports = {
             name: number for (name, vector), number in single if vector.numel() == 1 and name not in self._server.sends
         }
@@ -176,6 +176,11 @@ class Aggregator:
             measures=_columns([one.measures for one in accepted]),
             squared_norms=None if self._origin is None else _column(norms),
         )
+
+
+def _sum(vector: torch.Tensor) -> torch.Tensor:
+    """The sum of a vector's entries, in float32 at least: that of many float16 numbers would overflow."""
+    return vector.sum(dtype=torch.promote_types(vector.dtype, torch.float32))
 
 
 def _numbers(scalars: Sequence[torch.Tensor]) -> list[float]:

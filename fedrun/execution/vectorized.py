@@ -167,7 +167,8 @@ class Vectorized(Executor):
         linear = linear_update(correction, local, rate) if fused else None
         frozen, frozen_in = None, list[int]()
         for first in firsts:
-            if not plain and (running := self._epochs(sizes, first)) != frozen_in:
+            last = first + len(strategy.passes) - 1
+            if not plain and (running := self._epochs(sizes, last)) != frozen_in:
                 frozen, frozen_in = self._frozen(running), running
 
             def gradient(

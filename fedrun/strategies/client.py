@@ -225,7 +225,8 @@ class ClientStrategy:
     def frozen(self, layout: Layout, epoch: int) -> torch.Tensor | None:
         """Which parameters do not move in an epoch (0, 1, ..) of local training, bool ``[T]``; None: all move.
 
-        Their gradient counts as zero, also in gradient clipping, and they have neither momentum nor weight decay.
+        Their gradient counts as zero, also in gradient clipping, and they have neither momentum nor weight decay. A
+        step whose batches lie in two epochs belongs to the later one.
         """
         return None
 

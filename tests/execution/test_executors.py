@@ -615,6 +615,15 @@ class HeadFirst(ClientStrategy):
         return {MODEL: model}, {"noise": torch.where(client.is_new, noise, client_state["noise"])}
 
 
+class TwoBatches(HeadFirst):
+    """Its steps use two batches, which may lie in two epochs."""
+
+    passes = (1, 1)
+
+    def direction(self, gradient, model, constants):
+        return gradient(model, 0) + gradient(model, 1)
+
+
 @pytest.mark.parametrize("local", [{"epochs": 2}, {"epochs": None, "steps": 5, "momentum": 0.5}, {"batch_size": None}])
 def test_both_executors_agree_on_frozen_parameters_and_random_numbers(make_experiment, local):
     """Clients of unequal sizes: in a step some are in their first epoch and others are not."""
@@ -626,6 +635,27 @@ def test_both_executors_agree_on_frozen_parameters_and_random_numbers(make_exper
     expected = torch.stack([torch.randn(3, generator=generator(0, "strategy/noise", 0, client)) for client in (0, 1)])
     drawn = replace(work(experiment, "vectorized").executor.infos(task_of([0, 1])), round=0)
     assert torch.equal(drawn.random("noise", lambda draw: torch.randn(3, generator=draw)), expected)
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_a_step_of_batches_from_two_epochs_belongs_to_the_later_one(make_experiment, executor):
+    """20 samples are three batches of 8: batches 0 and 1 move the head, 2 (epoch 0) and 3 (epoch 1) the encoder."""
+    chosen = replace(strategy("fedavg"), client=TwoBatches())
+    simulation = Simulation(
+        make_experiment(
+            sizes=(20,),
+            network=mlp,
+            strategy=chosen,
+            clients_per_round=1,
+            local={"epochs": None, "steps": 2, "batch_size": 8},
+            hardware={"executor": executor},
+        )
+    )
+    before = simulation.initial()
+    after, _ = simulation.advance(before)
+    moved = after.server.model != before.server.model
+    head = simulation.network.layout.head
+    assert moved[head].any() and moved[: head.start].any()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from fedrun.config.as_config import as_config
 from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, Spec, Users
 from fedrun.data.datasets.sample_table import SampleTable
+from fedrun.data.datasets.user_order import by_user, numbered
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.system.errors import InputError, one_line
@@ -89,14 +90,13 @@ class InMemory(DatasetConfig):
             owners = [str(user) for user in users]
             if len(owners) != len(samples):
                 raise InputError(f"users: {len(owners)} for {len(samples)} training samples; allowed: one for each")
-            order = np.argsort(owners, kind="stable")
+            order, training = by_user(*numbered(owners), np.zeros(len(owners), dtype=bool))
             ordered = (samples[order], splits["train"][1][order])
             dataset = in_memory(spec, encoding, names, ordered, splits["test"])
-            unique, sizes = np.unique(owners, return_counts=True)
-            offsets = torch.from_numpy(np.cumsum([0, *sizes, len(splits["test"][0])]))
+            offsets = torch.cat([training.offsets, torch.tensor([len(dataset.targets)])])
             dataset = replace(
                 dataset,
-                users=Users((*unique.tolist(), "test"), offsets, len(unique), pooled_test=True),
+                users=Users((*training.names, "test"), offsets, training.training, pooled_test=True),
                 fingerprint=fingerprint([dataset.fingerprint, *owners]),
             )
         if not task.has_classes:
