@@ -65,6 +65,26 @@ def select_cohort(
     clients, size = len(phase.federation.train), candidates.size
     if phase.clustering.infers and state.membership is None:
         return select(phase.seed, state.round, clients, clients), {}
+    cohort, metrics = checked_participants(participation, candidates)
+    if len(cohort) < size and not participation.varies:
+        log.info("round %d: %d of %d clients take part", state.round + 1, len(cohort), size)
+    return cohort, metrics
+
+
+def checked_participants(participation: Participation, candidates: Candidates) -> tuple[torch.Tensor, Metrics]:
+    """The clients that a rule chooses for a round.
+
+    Args:
+        participation: the rule.
+        candidates: what the rule may depend on.
+
+    Returns:
+        Client numbers, int64 ``[C]``, and the rule's metrics.
+
+    Raises:
+        InputError: the rule, which may be a user's, returned something else.
+    """
+    clients, size = len(candidates.samples), candidates.size
     returned: object = participation.participants(candidates)
     if wrong := _mistake(returned, clients):
         raise InputError(
@@ -77,8 +97,6 @@ def select_cohort(
             f"{chosen('participation', participation)}: returned {len(cohort)} clients; allowed: at most {size}, as "
             "clients_per_round says, or a rule whose property varies is True"
         )
-    if len(cohort) < size and not participation.varies:
-        log.info("round %d: %d of %d clients take part", state.round + 1, len(cohort), size)
     return cohort, metrics
 
 

@@ -41,7 +41,7 @@ from fedrun.simulation.finite_uploads import require_finite
 from fedrun.simulation.first_phase import first_phase
 from fedrun.simulation.round_runner import RoundRunner
 from fedrun.simulation.round_work import RoundWork
-from fedrun.simulation.selection import Participations, checked_clients, select_cohort
+from fedrun.simulation.selection import Participations, checked_clients, checked_participants, select_cohort
 from fedrun.simulation.server_step import aggregate, empty_round, without_displacement
 from fedrun.simulation.upload_pipeline import upload_pipeline
 from fedrun.strategies.client_state import ClientStates
@@ -341,7 +341,7 @@ class Simulation:
         The idle training of other clients has no effect, because its result lasts for one round.
         """
         candidates = self._candidates(state, job.round + 1, runner.phase.cohort_size)
-        following, _ = self.experiment.participation.participants(candidates)
+        following, _ = checked_participants(self.experiment.participation, candidates)
         idle = following[~torch.isin(following, job.cohort)]
         if not len(idle):
             return client_states

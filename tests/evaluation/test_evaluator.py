@@ -474,6 +474,16 @@ def test_results_are_kept_of_these_very_models_only(make_experiment):
     assert now == Simulation(simulation.experiment).test(later)["test/loss"] != before
 
 
+def test_results_on_other_samples_are_others(make_experiment):
+    """Tensors that nobody holds may have the same address, one after the other."""
+    simulation = Simulation(make_experiment(network=mlp))
+    state = simulation.initial()
+    for first in (0, 5, 10):
+        results = simulation.evaluator(state).results(state, torch.arange(first, first + 3))
+        expected = simulation.dataset.targets[first : first + 3]
+        assert results.targets.tolist() == expected.tolist()
+
+
 def test_every_round_is_judged_by_samples_of_its_own(make_experiment, monkeypatch):
     # every round is judged by samples of its own
     made = make_experiment(network=mlp)

@@ -659,6 +659,29 @@ def test_a_step_of_batches_from_two_epochs_belongs_to_the_later_one(make_experim
 
 
 @dataclass(frozen=True)
+class HalfPrecision(ClientStrategy):
+    """Uploads 2 000 float16 numbers of 60, whose sum is beyond float16's largest number, 65 504."""
+
+    entry: float
+
+    @property
+    def sends(self):
+        return frozenset({MODEL, "more"})
+
+    def finish(self, model, received, client_state, constants, client):
+        return {MODEL: model, "more": model.new_full((*model.shape[:-1], 2000), self.entry, dtype=torch.float16)}, {}
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_a_finite_float16_upload_is_accepted_whatever_its_sum(make_experiment, executor):
+    chosen = replace(strategy("fedavg"), client=HalfPrecision(60.0))
+    update = work(make_experiment(network=mlp, strategy=chosen), executor)([0, 1, 2])
+    assert update.mean["more"].eq(60).all() and update.excluded == ()
+    infinite = replace(strategy("fedavg"), client=HalfPrecision(float("inf")))
+    assert work(make_experiment(network=mlp, strategy=infinite), executor)([0, 1, 2]).excluded == (0, 1, 2)
+
+
+@dataclass(frozen=True)
 class Carrying(ClientStrategy):
     """Keeps the momentum, and the one with which the round began."""
 

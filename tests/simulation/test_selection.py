@@ -3,12 +3,15 @@ from types import MappingProxyType
 import pytest
 import torch
 
+from fedrun.config.build import option
 from fedrun.config.config_class import config_class
 from fedrun.experiment.participation.base import Participation, select
 from fedrun.simulation.selection import Participations
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.phase import cohort_size
 from fedrun.system.errors import InputError
+
+from ..helpers.small_networks import mlp
 
 
 @pytest.mark.parametrize(
@@ -129,6 +132,24 @@ def test_a_rule_that_returns_the_same_metrics_in_every_round(none, make_experime
         state, metrics = simulation.advance(state)
         assert "train/loss" in metrics
     assert none == {}
+
+
+def test_the_next_rounds_participants_are_checked_before_idle_clients_train(make_experiment):
+    """FedUmf's clients that will take part in round 2 train in round 1, too."""
+
+    @config_class
+    class Own(Participation):
+        @property
+        def known_in_advance(self):
+            return True
+
+        def participants(self, candidates):
+            return torch.tensor([[0, 1], [5, 5]][candidates.round]), {}
+
+    experiment = make_experiment(network=mlp, strategy=option("strategy", "fedumf"), participation=Own(), rounds=2)
+    simulation = Simulation(experiment)
+    with pytest.raises(InputError, match=r"Own: returned client 5 twice; allowed: the numbers of different clients"):
+        simulation.advance(simulation.initial())
 
 
 def test_a_rule_that_changes_numbers_of_samples_changes_its_copy(make_experiment):

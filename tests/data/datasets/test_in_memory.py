@@ -155,7 +155,7 @@ def test_samples_belong_to_users():
     assert federation.test.samples.tolist() == [5, 6, 7]
     known = dataset.fingerprint
     dataset = fedrun.InMemory.of((images, classes), split(3), classes=3, users=torch.tensor([2, 1, 2, 10, 1])).load()
-    assert dataset.users.names == ("1", "10", "2", "test")
+    assert dataset.users.names == ("1", "2", "10", "test")
     dataset = fedrun.InMemory.of((images, classes), split(3), classes=3, users=["b", "a", "c", "b", "a"]).load()
     assert dataset.fingerprint != known
     with pytest.raises(InputError, match=r"^users: 1 for 5 training samples; allowed: one for each$"):
