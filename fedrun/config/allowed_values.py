@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from fedrun.system.errors import one_line
 
-NAMES = {int: "an integer", float: "a finite number", str: "a text", bool: "true or false", NoneType: "null"}
+NAMES = {int: "an integer", float: "a finite number", str: "a string", bool: "true or false", NoneType: "null"}
 
 
 LONGEST_VALUE = 300
@@ -70,7 +70,7 @@ def shown(value: Any) -> str:
         return "[" + ",".join(map(shown, value)) + "]"
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{shown(item)}" for key, item in value.items()) + "}"
-    return str(value) or repr(value)  # '' for an empty text
+    return str(value) or repr(value)  # '' for an empty string
 
 
 def in_message(value: Any) -> str:

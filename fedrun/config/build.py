@@ -28,7 +28,7 @@ LARGEST_INTEGER = 10**12
 """The largest integer in a configuration, except seeds: PyTorch counts in 64 bits, and products must fit."""
 
 SCALAR = ("int_type", "float_type", "string_type", "literal_error")
-"""Pydantic's names of errors in values that are no list."""
+"""Pydantic's names of errors in values that are not a list."""
 
 
 NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -101,7 +101,7 @@ def build(node: Any, path: str) -> Any:
     if isinstance(node, int) and abs(node) > LARGEST_INTEGER and not path.endswith("seed"):
         raise InputError(f"{path}={node}: allowed: whole numbers up to {LARGEST_INTEGER:g}")
     if isinstance(node, str) and any("\ud800" <= character <= "\udfff" for character in node):  # bytes of the shell
-        raise InputError(f"{path}={in_message(node)}: is not UTF-8; allowed: texts and paths in UTF-8")
+        raise InputError(f"{path}={in_message(node)}: is not UTF-8; allowed: strings and paths in UTF-8")
     if isinstance(node, Sequence) and not isinstance(node, str):
         return tuple(build(item, f"{path}[{index}]") for index, item in enumerate(node))
     if not isinstance(node, Mapping):
@@ -195,7 +195,7 @@ def _likely_mistake(value: Any, problem: Mapping[str, Any], where: str) -> str:
     if isinstance(value, int) and problem["type"] == "string_type":
         return f"""; in quotes it is one: '{where}="{shown(value)}"'"""
     if isinstance(value, str) and needs_quotes(value):
-        return f"; {in_message(repr(value))} in quotes is a text"
+        return f"; {in_message(repr(value))} in quotes is a string"
     return ""
 
 

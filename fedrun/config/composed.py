@@ -161,10 +161,12 @@ class Composed:
                     if (full := f"{STRATEGY}.{part}.{key}") in given:
                         continue
                     own = value_at(content(group, chosen, files_in(group, folders)[chosen]), key, NO_VALUE)
-                    cure = f"~{full}" if own is NO_VALUE else f"{full}={in_message(own)}, its default, or another value"
+                    remedy = (
+                        f"~{full}" if own is NO_VALUE else f"{full}={in_message(own)}, its default, or another value"
+                    )
                     raise InputError(
                         f"{group}={chosen}: {place} sets {full}={in_message(value_at(part_values, key))} for "
-                        f"{group}={option}; add {cure}"
+                        f"{group}={option}; add {remedy}"
                     )
 
 
@@ -182,7 +184,7 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
         InputError: an override cannot be used, or there is no such folder.
     """
     if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
-        raise InputError(f"fedrun.compose: {overrides!r}; allowed: a list of texts, such as ['strategy=fedavg']")
+        raise InputError(f"fedrun.compose: {overrides!r}; allowed: a list of strings, such as ['strategy=fedavg']")
     folder = None if config_dir is None else further_folder(config_dir)
     if (composed := compose_plainly(overrides, folder)) is not None:
         return composed

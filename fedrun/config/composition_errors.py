@@ -201,7 +201,7 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
         return f"unknown key; fedrun --cfg job shows all keys{suggestion}"
     where = f" below {'.'.join(parents)}" if parents else ""
     allowed = _keys_of(node)
-    if suggestion.removeprefix("; did you mean ") == f"{'.'.join(parents)}?":  # the key above is no suggestion
+    if suggestion.removeprefix("; did you mean ") == f"{'.'.join(parents)}?":  # the key above is not a suggestion
         suggestion = ""
     if suggestion and len(allowed) > READABLE:
         return f"unknown key{suggestion} fedrun --cfg job shows all keys"

@@ -34,7 +34,7 @@ def _as_text(value: Any) -> Any:
 
 
 NameOrNumber = Annotated[str, BeforeValidator(_as_text)]
-"""A text that YAML may read as an integer: layers of ``torch.nn.Sequential`` are named 0, 1, ..."""
+"""A string that YAML may read as an integer: layers of ``torch.nn.Sequential`` are named 0, 1, ..."""
 
 
 class ArgumentError(InputError):

@@ -101,7 +101,7 @@ def select(grids: Sequence[Choices], chosen: Choices) -> list[Choices]:
 
 
 def meaning(override: str) -> str:
-    """A text that is equal for overrides which set a key to the same value: ``local.lr=0.1`` and ``local.lr=1e-1``."""
+    """A string, equal for overrides that set a key to the same value: ``local.lr=0.1`` and ``local.lr=1e-1``."""
     read = parsed(override)
     return f"{key_of(override)}={comparable(read.key_or_group, read.value())!r}"
 

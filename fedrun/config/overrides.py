@@ -44,14 +44,14 @@ def keys_of(argument: str) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """A text as a value on the command line, whatever characters it has."""
+    """A string as a value on the command line, whatever characters it has."""
     from hydra.core.override_parser.types import Quote, QuotedString
 
     return QuotedString(text, Quote.single).with_quotes()
 
 
 def needs_quotes(text: str) -> bool:
-    """Whether a text would be something else on the command line without quotes, such as a number, a list or null."""
+    """Whether a string would be something else on the command line without quotes, such as a number, a list or null."""
     from hydra.errors import HydraException
 
     try:

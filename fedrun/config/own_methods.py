@@ -49,7 +49,7 @@ def is_fedruns(cls: type) -> bool:
 
 
 def _of_class(annotation: object) -> bool:
-    """Whether an annotation, or its text, is that of an attribute of a class, such as ``ClassVar[str]``: no field."""
+    """Whether an annotation, or its source, is that of an attribute of a class, such as ``ClassVar[str]``: no field."""
     if isinstance(annotation, str):
         return annotation.partition("[")[0].rpartition(".")[2].strip() == "ClassVar"
     return ClassVar in (annotation, get_origin(annotation))

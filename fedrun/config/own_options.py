@@ -14,8 +14,8 @@ from fedrun.system.errors import InputError
 def check_forms(choices: Mapping[str, str | None], folders: Sequence[Path]) -> None:
     """Reject chosen options whose files Hydra would not use as they are meant.
 
-    Hydra takes a text for a key, and of two files of the same name it uses fedrun's. Without another place in its first
-    line, the keys of a setting would be below ``hparams``, those of an experiment below ``experiment``.
+    Hydra takes a string for a key, and of two files of the same name it uses fedrun's. Without another place in its
+    first line, the keys of a setting would be below ``hparams``, those of an experiment below ``experiment``.
 
     Args:
         choices: the option of each group, which may have its place after ``@``.

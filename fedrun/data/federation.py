@@ -30,7 +30,7 @@ class ClientIndices:
 
     @classmethod
     def of(cls, parts: Sequence[np.ndarray], names: Iterable[object] | None = None) -> ClientIndices:
-        """From one array of sample indices per client, and their names, such as texts or numbers.
+        """From one array of sample indices per client, and their names, such as strings or numbers.
 
         Raises:
             InputError: they are not integers ``[n_k]``.

@@ -32,7 +32,7 @@ class Target:
 
     @classmethod
     def of(cls, entry: float | str) -> Target:
-        """An item of the key ``targets``: a test accuracy, or a text such as ``test/perplexity:40``.
+        """An item of the key ``targets``: a test accuracy, or a string such as ``test/perplexity:40``.
 
         Raises:
             InputError: it is neither.

@@ -134,7 +134,7 @@ class Executor(ABC):
         """What stays the same during local training (see :meth:`ClientStrategy.constants`).
 
         Raises:
-            InputError: it is no dictionary of vectors.
+            InputError: it is not a dictionary of vectors.
         """
         constants = self.context.client.constants(received, client_state, client)
         check_constants(self.context.client, constants, client.clients.shape)

@@ -74,7 +74,7 @@ class IndependenceCheck:
         """The strategy's direction of all clients in a step, which is checked.
 
         Raises:
-            InputError: it mixes clients, or is no vector of each.
+            InputError: it mixes clients, or is not a vector of each.
         """
         before, fixed = model.clone(), {name: vector.clone() for name, vector in constants.items()}
         gradients: list[torch.Tensor] = []

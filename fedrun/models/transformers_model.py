@@ -100,7 +100,7 @@ class TransformersModel(AdaptedModel):
             usual: dict[str, Any] = {"vocab_size": spec.vocabulary}
             padding = getattr(transformers.AutoConfig.for_model(self._type), "pad_token_id", None)
             if padding is not None and padding >= (own.get("vocab_size") or spec.vocabulary or math.inf):
-                usual["pad_token_id"] = spec.padding  # the architecture's, such as ModernBERT's 50283, is no symbol
+                usual["pad_token_id"] = spec.padding  # the architecture's, such as ModernBERT's 50283, is not a symbol
             config = transformers.AutoConfig.for_model(self._type, **{**usual, **own, **outputs})
             if isinstance(spec.task, LanguageModelling):
                 _only_backwards(config)

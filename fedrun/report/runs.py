@@ -330,7 +330,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """A run's composed configuration.
 
     Raises:
-        DamagedRunError: it is no configuration, or lacks what every configuration has.
+        DamagedRunError: it is not a configuration, or lacks what every configuration has.
         InputError: the file cannot be read.
     """
     try:

@@ -35,7 +35,7 @@ class Setting:
     """One configuration, and its runs.
 
     Attributes:
-        name: the shortest text that distinguishes it from the other settings.
+        name: the shortest string that distinguishes it from the other settings.
         leaves: its configuration's values, without what cannot change a result.
         runs: one per seed, in the seeds' order.
     """
@@ -76,12 +76,12 @@ def leaves(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def comparable_text(leaves: Leaves) -> str:
-    """A text that is equal for equal configurations only."""
+    """A string that is equal for equal configurations only."""
     return repr(sorted((key, repr(comparable(key, value))) for key, value in leaves.items()))
 
 
 def _same_setting(runs: Sequence[Run]) -> list[str]:
-    """A text for each run that is equal for runs of one setting only.
+    """A string for each run that is equal for runs of one setting only.
 
     These are runs of equal configurations, and runs with the same hash: one version of fedrun may have
     recorded keys that another did not have, with neutral values.
@@ -168,7 +168,7 @@ def varying(contents: Sequence[Leaves]) -> list[str]:
 
 
 def compared(leaves: Leaves, key: str) -> str:
-    """A value as a text that is equal for equal values."""
+    """A value as a string that is equal for equal values."""
     return written({key: comparable(key, leaves[key])}, key) if key in leaves else written(leaves, key)
 
 

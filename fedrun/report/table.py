@@ -1,4 +1,4 @@
-"""A table of texts, and its Markdown, LaTeX and HTML."""
+"""A table of strings, and its Markdown, LaTeX and HTML."""
 
 from __future__ import annotations
 

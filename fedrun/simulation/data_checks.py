@@ -48,7 +48,7 @@ def check_loaded(key: str, dataset: Dataset) -> None:
         require_labels(targets.numpy(), range(spec.classes), key)
         names = dataset.class_names
         if len(names) != spec.classes or not all(isinstance(name, str) for name in names):
-            raise InputError(f"{key}: class_names={names}; allowed: {spec.classes} texts")
+            raise InputError(f"{key}: class_names={names}; allowed: {spec.classes} strings")
     if dataset.users is not None:
         _check_users(key, dataset.users, len(targets))
     if not is_fedruns(type(spec.task)):
@@ -56,7 +56,7 @@ def check_loaded(key: str, dataset: Dataset) -> None:
 
 
 def _check_users(key: str, users: Users, samples: int) -> None:
-    """Reject users that do not have all samples, one user after the other, or whose names are no texts."""
+    """Reject users that do not have all samples, one user after the other, or whose names are not strings."""
     names, offsets = users.names, users.offsets
     right = isinstance(offsets, torch.Tensor) and offsets.dtype == torch.int64 and offsets.shape == (len(names) + 1,)
     if not right or offsets[0] != 0 or offsets[-1] != samples or bool((offsets.diff() < 0).any()):
@@ -65,7 +65,7 @@ def _check_users(key: str, users: Users, samples: int) -> None:
             f"ascending from 0 to {samples}"
         )
     if wrong := [name for name in names if not isinstance(name, str)]:
-        raise InputError(f"{key}: a user is named {wrong[0]!r}; allowed: texts")
+        raise InputError(f"{key}: a user is named {wrong[0]!r}; allowed: strings")
     if not 0 <= users.training <= len(names):
         raise InputError(
             f"{key}: {users.training} of {len(names)} users are training users; allowed: 0 to {len(names)}"

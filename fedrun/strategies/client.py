@@ -131,8 +131,8 @@ class ClientStrategy:
             gradient. Anything else needs a :meth:`direction` that calls ``gradient`` that often.
         assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes its own SGD steps
             besides the optimizer's; then ``local.optimizer`` must be ``sgd``.
-        reported: the accuracy that the strategy's paper reports: of which models, and how averaged. By default of
-            clients' own models, if they have some, over all test samples.
+        reported: the accuracy that the strategy's paper reports: of which models, and how averaged. The default is the
+            accuracy over all test samples, of clients' own models if they have some.
         evaluates_newcomers: whether :meth:`own_model` also gives the model of a client that has not taken part yet;
             otherwise the global model evaluates such a client.
         steps_before_loss: SGD steps by which the client adapts the broadcast model before it measures its

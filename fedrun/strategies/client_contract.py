@@ -36,7 +36,7 @@ def check_client_attributes(strategy: ClientStrategy) -> None:
 
 
 def mapped_losses(
-    strategy: ClientStrategy, outputs: Outputs, targets: torch.Tensor, constants: Vectors, cure: str
+    strategy: ClientStrategy, outputs: Outputs, targets: torch.Tensor, constants: Vectors, instead: str
 ) -> torch.Tensor:
     """The losses of a batch, ``[B]``, inside of a function that ``torch.vmap`` maps.
 
@@ -45,7 +45,7 @@ def mapped_losses(
         outputs: outputs of the network for the batch.
         targets: targets of the samples, ``[B, ...]``.
         constants: the client's result of :meth:`ClientStrategy.constants`.
-        cure: what is allowed instead; ends the message.
+        instead: what is allowed instead; ends the message.
 
     Raises:
         InputError: its code cannot be mapped, such as a branch that depends on values, or its losses are not one per
@@ -57,7 +57,9 @@ def mapped_losses(
         if not str(error).startswith(UNMAPPED):
             raise
         problem = str(error).partition(". ")[0].splitlines()[0].removeprefix("vmap: ")
-        raise InputError(f"{owner(strategy)}.loss: torch.vmap cannot compute it ({problem}); allowed: {cure}") from None
+        raise InputError(
+            f"{owner(strategy)}.loss: torch.vmap cannot compute it ({problem}); allowed: {instead}"
+        ) from None
     check_losses(strategy, losses, len(targets))
     return losses
 

@@ -10,7 +10,7 @@ from fedrun.system.errors import InputError
 
 
 def mistake(part: object, method: str, returned: object, allowed: str) -> InputError:
-    """The error for a method of an object, with the type or shape of what it has returned, or a text in its place."""
+    """The error for a method of an object, with the type or shape of what it has returned, or a description."""
     if isinstance(returned, torch.Tensor):
         returned = f"{str(returned.dtype).removeprefix('torch.')} {list(returned.shape)}"
     elif not isinstance(returned, str):
@@ -44,7 +44,7 @@ def changed(tensors: Mapping[str, torch.Tensor], before: Mapping[str, int]) -> l
 
 
 def check_names(part: object, attribute: str, known: tuple[str, ...] | None = None) -> None:
-    """Reject an attribute that is not a set of names, of these if they are given: a text would be read as its letters.
+    """Reject an attribute that is not a set of names (of the known ones): a string would be read as its letters.
 
     Raises:
         InputError: naming the attribute.

@@ -93,7 +93,7 @@ def untuned(arguments: Iterable[str], stages: Sequence[Grid]) -> list[str]:
 
 
 def planned(config: DictConfig, loader: ConfigLoader) -> tuple[list[Job], list[Grid]]:
-    """The jobs of a sweep, without values of tuned keys, and the stages of its search; no stages: it is no search.
+    """The jobs of a sweep, without values of tuned keys, and the stages of its search; no stages: it is not a search.
 
     Values that the command line has for tuned keys replace those of the stages.
 

@@ -51,7 +51,7 @@ def check_sweep(config: DictConfig) -> None:
 
 
 def _check_plugins(config: DictConfig) -> None:
-    """Reject a ``hydra.sweeper`` or ``hydra.launcher`` that is none, and a number of jobs at once that is none."""
+    """Reject a sweeper or a launcher that Hydra does not accept, and a wrong number of jobs at once."""
     for name in ("sweeper", "launcher"):
         settings = config.hydra[name]
         target = settings.get("_target_") if isinstance(settings, DictConfig) else settings

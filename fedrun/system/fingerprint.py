@@ -10,7 +10,7 @@ import torch
 
 
 def fingerprint(parts: Iterable[bytes | str | int | np.ndarray | torch.Tensor]) -> str:
-    """128 bits of BLAKE2b, in hexadecimal, over texts, numbers, arrays and tensors (with their types and shapes)."""
+    """128 bits of BLAKE2b, in hexadecimal, over strings, numbers, arrays and tensors (with their types and shapes)."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, np.ndarray):

@@ -12,7 +12,7 @@ FLOAT, TIMESTAMP = "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp"
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # which one is known at run time
-    """PyYAML's safe loader, except that 1e-6 is a number, a date is a text, and no key may be repeated."""
+    """PyYAML's safe loader, except that 1e-6 is a number, a date is a string, and no key may be repeated."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag != TIMESTAMP]
@@ -28,7 +28,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # which one is known at run time
-    """PyYAML's safe dumper, which also quotes texts like 1e-6, and repeats content that occurs twice."""
+    """PyYAML's safe dumper, which also quotes strings like 1e-6, and repeats content that occurs twice."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -51,6 +51,6 @@ def read_yaml(path: Path) -> Any:
 
 
 def yaml_text(content: object) -> str:
-    """Plain mappings, lists, numbers and texts as YAML, in their order."""
+    """Plain mappings, lists, numbers and strings as YAML, in their order."""
     text: str = yaml.dump(content, default_flow_style=False, allow_unicode=True, sort_keys=False, Dumper=_Dumper)
     return text

@@ -128,8 +128,8 @@ class SampleGradients:
             parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
             outputs, targets = torch.func.functional_call(module, parameters, (x[None],)).float(), y[None]
-            cure = "a loss of tensor operations alone, or no privacy=sample_level"
-            losses = mapped_losses(strategy, Outputs(outputs, task=task), targets, constants, cure)
+            instead = "a loss of tensor operations alone, or no privacy=sample_level"
+            losses = mapped_losses(strategy, Outputs(outputs, task=task), targets, constants, instead)
             check_differentiable(strategy, losses)
             return task.mean_of(losses, targets), outputs[0]
 

@@ -58,7 +58,7 @@ REFUSED = [
         "local.batch_size=2000000000000: allowed: whole numbers up to 1e+12",
     ),
     ("seed=???", "seed: has no default; fedrun --explain seed shows what is allowed"),
-    ("output_dir=null", "output_dir=null: allowed: a text"),
+    ("output_dir=null", "output_dir=null: allowed: a string"),
     (
         "targets=[0.5",
         "targets=[0.5: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a value",
@@ -120,7 +120,7 @@ REFUSED = [
         "~hparams hparams@_global_=femnist-fedprox: leaves hparams@_global_ out and sets it; allowed: one of the two",
     ),
     ("-m strategy=fedavg,turbosvm rounds=300", "rounds=300: the SVM's schedule ends after "),
-    ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a text (job 0 of the sweep: "),
+    ("-m seed=0,1 output_dir=null", "output_dir=null: allowed: a string (job 0 of the sweep: "),
     (
         "-m seed=0 output_dir=a,b",
         "output_dir=a: a sweep has one folder; allowed: one value on the command line (job 0 of the sweep: seed=0 ",

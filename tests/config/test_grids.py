@@ -146,7 +146,7 @@ def test_the_stages_of_a_search_may_be_those_of_a_scale() -> None:
         ("grids", 3, "grids=3: allowed: a list, each item a mapping"),
         ("stages", None, "stages=null: allowed: a list, each item a mapping"),
         ("stages", ["local.lr"], "stages=[local.lr]: allowed: a list, each item a mapping"),
-        ("metric", 5, "metric=5: allowed: a text"),
+        ("metric", 5, "metric=5: allowed: a string"),
         ("scales", {"small": {"stages": 3}}, "scales.small.stages=3: allowed: a list, each item a mapping"),
         (
             "scales",

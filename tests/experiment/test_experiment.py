@@ -34,12 +34,12 @@ REFUSED = {
     "hardware.threads=99999": "hardware.threads=99999: allowed: an integer, at least 1 and at most 1024; or null",
     "attack.share=0.5": "attack.share=0.5 with attack=none: allowed: 0, or another attack, such as attack=gaussian",
     "rounds=1e2": "rounds=100.0: allowed: an integer, at least 1; an integer has no point and no exponent: 100",
-    "rounds='5'": "rounds=5: allowed: an integer, at least 1; '5' in quotes is a text",
+    "rounds='5'": "rounds=5: allowed: an integer, at least 1; '5' in quotes is a string",
     "targets='[0.9]'": "targets=[0.9]: allowed: a list, each item either a finite number, above 0 and at most 1, or a "
-    "text; '[0.9]' in quotes is a text",
-    "data_dir='/data/caf\udce9'": r"data_dir=/data/caf\udce9: is not UTF-8; allowed: texts and paths in UTF-8",
-    "name=2024": "name=2024: allowed: a text; in quotes it is one: 'name=\"2024\"'",
-    "name=true": "name=true: allowed: a text; in quotes it is one: 'name=\"true\"'",
+    "string; '[0.9]' in quotes is a string",
+    "data_dir='/data/caf\udce9'": r"data_dir=/data/caf\udce9: is not UTF-8; allowed: strings and paths in UTF-8",
+    "name=2024": "name=2024: allowed: a string; in quotes it is one: 'name=\"2024\"'",
+    "name=true": "name=true: allowed: a string; in quotes it is one: 'name=\"true\"'",
     "partition.beta=[0.1,1.0]": "partition.beta=[0.1,1.0]: allowed: a finite number, above 0 and at most 1e+300; a "
     "sweep over several values has no brackets: partition.beta=0.1,1.0",
     "seed=0..3": "seed=0..3: allowed: an integer, at least 0; a sweep over 0 to 3: -m 'seed=range(0,4)'",

@@ -147,7 +147,7 @@ def test_layers_named_by_numbers_need_no_quotes():
     assert by_number.build(SPEC).get_submodule("head").weight.shape == (4, 5)
     adapters = option("model/lora", "adapters", rank=2, targets=[1])
     assert adapters == option("model/lora", "adapters", rank=2, targets=["1"])
-    with pytest.raises(InputError, match=r"^model.head=1.5: allowed: a text; or null$"):
+    with pytest.raises(InputError, match=r"^model.head=1.5: allowed: a string; or null$"):
         custom("users_networks.build", head=1.5)
 
 

@@ -220,7 +220,7 @@ def test_arguments_of_another_type() -> None:
         fedrun.build_experiment(overrides)
     with pytest.raises(fedrun.InputError, match=r"^dataset: a list; allowed: a fedrun.InMemory, or another dataset op"):
         fedrun.build_experiment(composed, overrides)
-    with pytest.raises(fedrun.InputError, match=r"^fedrun.compose: 'rounds=1'; allowed: a list of texts, such as "):
+    with pytest.raises(fedrun.InputError, match=r"^fedrun.compose: 'rounds=1'; allowed: a list of strings, such as "):
         fedrun.compose("rounds=1")
     with pytest.raises(fedrun.InputError, match=r"^Experiment.rounds=0; allowed: an integer, at least 1$"):
         replace(fedrun.build_experiment(composed), rounds=0)

@@ -271,11 +271,11 @@ LOADED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: changed(targets=torch.zeros(4, 1, dtype=torch.int64)),
         r"are int64 \[4, 1\]; allowed: int64 \[n\]",
     ),
-    "classes": (lambda: changed(class_names=("a", "b")), r"class_names=\('a', 'b'\); allowed: 3 texts$"),
-    "numbers": (lambda: changed(class_names=(0, 1, 2)), r"class_names=\(0, 1, 2\); allowed: 3 texts$"),
+    "classes": (lambda: changed(class_names=("a", "b")), r"class_names=\('a', 'b'\); allowed: 3 strings$"),
+    "numbers": (lambda: changed(class_names=(0, 1, 2)), r"class_names=\(0, 1, 2\); allowed: 3 strings$"),
     "few users": (lambda: users("ab", [0, 1, 2, 4]), r"the offsets of 2 users are .*; allowed: a tensor, int64 \[3\]"),
     "offsets": (lambda: users("abc", [0, 2, 1, 4]), r"3 users are tensor.*; allowed: .*, ascending from 0 to 4$"),
-    "user": (lambda: users((1, 2), [0, 2, 4]), "a user is named 1; allowed: texts$"),
+    "user": (lambda: users((1, 2), [0, 2, 4]), "a user is named 1; allowed: strings$"),
     "training users": (lambda: users("ab", [0, 2, 4], training=3), "3 of 2 users are training users; allowed: 0 to 2"),
 }
 

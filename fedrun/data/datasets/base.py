@@ -141,7 +141,7 @@ class Users:
         offsets: int64 ``[len(names) + 1]``, ascending, from 0 to the number of samples.
         training: number of training users, which come first.
         min_samples: a partition by user drops users with fewer samples after it has split the users.
-        pooled_test: whether the last user is no person but has the whole test split, which a partition by user keeps.
+        pooled_test: whether the last user stands for the whole test split, which a partition by user keeps.
     """
 
     names: tuple[str, ...]

@@ -52,7 +52,7 @@ class HuggingFace(DatasetConfig):
         test_share: used if ``test`` is None.
         image: the column of images; None: samples are texts.
         text: the column of texts, or of lists of words.
-        label: the column of classes, integers or texts; None: the next symbol is predicted.
+        label: the column of classes, integers or strings; None: the next symbol is predicted.
         client: the column of clients, for ``partition=natural``; None: samples have no clients.
         size: images are resized to 3 x size x size pixels, whatever their proportions.
         tokenizer: name or folder of a tokenizer of transformers; None: symbols are the bytes of the text in UTF-8.
@@ -171,7 +171,7 @@ class HuggingFace(DatasetConfig):
         names = list(split[self.client])
         for row, name in zip(split[ROW], names, strict=True):
             if not isinstance(name, (str, int)) or name == "":
-                raise InputError(f"{self.name}: row {row} has {self.client} {name!r}; clients are texts or integers")
+                raise InputError(f"{self.name}: row {row} has {self.client} {name!r}; clients are strings or integers")
         return names
 
 
@@ -253,7 +253,7 @@ def _label_values(
     if isinstance(kind, datasets.ClassLabel):
         return listed, range(kind.num_classes), tuple(kind.names)
     if not isinstance(kind, datasets.Value):
-        raise InputError(f"dataset.label={config.label}: has {_kind(kind)}; allowed: integers or texts")
+        raise InputError(f"dataset.label={config.label}: has {_kind(kind)}; allowed: integers or strings")
 
     values = set[int | str]()
     for rows in parts:
@@ -262,7 +262,7 @@ def _label_values(
             for value in entry:
                 if not isinstance(value, (int, str)):
                     raise InputError(
-                        f"dataset.label={config.label}: row {row} has {value!r}; allowed: integers or texts"
+                        f"dataset.label={config.label}: row {row} has {value!r}; allowed: integers or strings"
                     )
             values.update(entry)
     if len(values) < 2:
@@ -299,14 +299,14 @@ def _parts(config: HuggingFace) -> tuple[datasets.Dataset, datasets.Dataset]:
         cause = error.__cause__ if unsaid and error.__cause__ else error
         reason = one_line(str(cause).strip().partition("\n")[0] or type(cause).__name__, 160)
         if folder.is_dir():
-            cure = "allowed: a folder of save_to_disk, or with Parquet, CSV or JSON files, and rows in every split"
+            instead = "allowed: a folder of save_to_disk, or with Parquet, CSV or JSON files, and rows in every split"
         else:
-            cure = (
+            instead = (
                 f"there is no such folder; where the internet can be reached: hf download --repo-type dataset "
                 f"{config.name} --local-dir FOLDER (after hf auth login for a gated one), then copy it here and set "
                 "dataset.name=FOLDER"
             )
-        raise InputError(f"dataset.name={config.name}: cannot be loaded ({reason}); {cure}") from None
+        raise InputError(f"dataset.name={config.name}: cannot be loaded ({reason}); {instead}") from None
     if isinstance(loaded, datasets.Dataset):
         loaded = {config.train: loaded}
     for key in ("train", "test"):
@@ -383,7 +383,7 @@ def _symbols(
         if not (
             isinstance(text, list) and all(isinstance(word, str) for word in text) if words else isinstance(text, str)
         ):
-            allowed = "a list of words, as the labels are lists" if words else "a text"
+            allowed = "a list of words, as the labels are lists" if words else "a string"
             raise InputError(f"dataset.text={column}: row {row} has {one_line(repr(text), 60)}; allowed: {allowed}")
     return split_texts(batch[column], tokenizer, length)
 

@@ -57,7 +57,7 @@ class InMemory(DatasetConfig):
         Args:
             train: training samples, uint8 (encoded as stored/255) or float32 (unchanged), and their targets.
             test: test samples and their targets.
-            classes: C ≥ 2; classes are 0 to C − 1. Of other tasks the number of outputs, at least 1.
+            classes: C ≥ 2; classes are 0 to C − 1. For other tasks: the number of outputs, at least 1.
             users: the user of each training sample, ``[n]``, for ``partition=natural``; None: samples have no users.
             task: what is learned.
 

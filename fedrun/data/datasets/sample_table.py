@@ -87,7 +87,7 @@ def _listed(names: Sequence[str], most: int) -> str:
 class SampleTable(DatasetConfig):
     """A table with columns of targets, numeric feature columns and, optionally, a client and a split column.
 
-    Clients are users, sorted by name: as numbers if all names are integers, otherwise as texts. A client with rows in
+    Clients are users, sorted by name: as numbers if all names are integers, otherwise as strings. A client with rows in
     both splits is a training and a test user, as in LEAF's split by sample. Within a client rows keep their order.
 
     Attributes:
@@ -272,11 +272,11 @@ def _clients(path: Path, table: pyarrow.Table, column: str | None) -> tuple[np.n
     """Each row's client number, int64 ``[n]``, and the clients' names; a single client if there is no column."""
     if column is None:
         return np.zeros(table.num_rows, np.int64), ["all"]
-    return numbered(names_in(path, table, column, "clients are texts or integers"))
+    return numbered(names_in(path, table, column, "clients are strings or integers"))
 
 
 def names_in(path: Path, table: pyarrow.Table, column: str, allowed: str) -> list[str | int]:
-    """The values of a column of names: texts or integers.
+    """The values of a column of names: strings or integers.
 
     Raises:
         InputError: a value is missing or neither; the message ends with ``allowed``.
@@ -290,7 +290,7 @@ def names_in(path: Path, table: pyarrow.Table, column: str, allowed: str) -> lis
 
 
 def as_written(path: Path, table: pyarrow.Table, column: str) -> pyarrow.Table:
-    """The table of a text file, with this column as texts even if they could be numbers or dates."""
+    """The table of a text file, with this column as strings even if they could be numbers or dates."""
     return table.set_column(table.column_names.index(column), column, read_table(path, (column,)).column(column))
 
 
@@ -299,7 +299,7 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:
 
     Args:
         path: path of the file.
-        texts: the columns of a text file that are read, as texts even if they could be numbers or dates; empty: all
+        texts: the columns of a text file that are read, as strings even if they could be numbers or dates; empty: all
             columns, each as what its values look like.
 
     Raises:

@@ -60,7 +60,7 @@ class ColumnKeys:
         client: the column of clients; ``auto``: the one with such a name, if there is one; None: none.
         split: the column with ``train`` and ``test``, in the same way.
         drop: columns that are not used.
-        texts: whether targets may be texts.
+        texts: whether targets may be strings.
     """
 
     key: str
@@ -143,7 +143,7 @@ class ColumnKeys:
                     f"{' or '.join(TARGET_NAMES)}"
                 )
             if len(likely) == 1:
-                others.remove(likely[0])  # a target may have texts
+                others.remove(likely[0])  # a target may have strings
         for key, columns in {"client": clients, "split": splits}.items():
             if len(columns) > 1:
                 yield f"dataset.{key}: which of {' and '.join(columns)}? allowed: one of them, or null"
@@ -166,7 +166,7 @@ class ColumnKeys:
         """What is wrong with the types of the targets."""
         names = [] if self.texts else [name for name in targets if name in table.column_names]  # others are repeated
         if wrong := [name for name in names if not numeric(table, name)]:
-            yield f"dataset.{self.key}: column {', '.join(wrong)} has texts; it must have numbers"
+            yield f"dataset.{self.key}: column {', '.join(wrong)} has strings; it must have numbers"
 
 
 def _gaps(table: pyarrow.Table) -> dict[str, tuple[int, int]]:
@@ -185,7 +185,7 @@ def _gaps(table: pyarrow.Table) -> dict[str, tuple[int, int]]:
 
 
 def _first_text(table: pyarrow.Table, column: str) -> str:
-    """The first text of a column in which most values are numbers, such as ``" (row 3: '?')"``; else nothing."""
+    """The first string of a column in which most values are numbers, such as ``" (row 3: '?')"``; else nothing."""
     if not textual(table, column):
         return ""
     values = map(str, table.column(column).to_pylist())
@@ -256,7 +256,7 @@ def _has_numbers(kind: pyarrow.DataType) -> bool:
 
 
 def textual(table: pyarrow.Table, column: str) -> bool:
-    """Whether a column has texts."""
+    """Whether a column has strings."""
     import pyarrow
 
     kind, kinds = table.column(column).type, pyarrow.types

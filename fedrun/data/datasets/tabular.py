@@ -32,7 +32,7 @@ class Tabular(SampleTable):
     Attributes:
         label: the column of classes; None: the one with such a name.
         classes: number of classes, if labels are integers from 0 of which the table may lack some; None: the classes
-            are the different values of the column, integers or texts, in ascending order.
+            are the different values of the column, integers or strings, in ascending order.
     """
 
     label: str | None
@@ -89,10 +89,10 @@ class Tabular(SampleTable):
 
 
 def _labels(path: Path, table: pyarrow.Table, column: str) -> list[str | int]:
-    """The values of a label column, all texts or all integers.
+    """The values of a label column, all strings or all integers.
 
     Raises:
         InputError: a label is missing, or no integer.
     """
-    allowed = "labels are integers or texts (dataset=tabular_regression predicts numbers)"
+    allowed = "labels are integers or strings (dataset=tabular_regression predicts numbers)"
     return [int(value) if isinstance(value, bool) else value for value in names_in(path, table, column, allowed)]

@@ -29,7 +29,7 @@ def by_user(owner: np.ndarray, names: Sequence[str], test: np.ndarray) -> tuple[
 
 
 def numbered(names: Sequence[str | int]) -> tuple[np.ndarray, list[str]]:
-    """The number of each user, int64 ``[n]``, and their names in order: as numbers if all are, otherwise as texts."""
+    """The number of each user, int64 ``[n]``, and their names in order: as numbers if all are, otherwise as strings."""
     ordered = sorted(set(names), key=int if all(map(_is_number, names)) else str)
     number = {name: number for number, name in enumerate(ordered)}
     return np.array([number[name] for name in names], dtype=np.int64), [str(name) for name in ordered]

@@ -37,7 +37,7 @@ class ParquetTable:
         """
         Args:
             decoder: receives the values of the columns x and y as Python objects.
-            user: the column of users, texts or integers.
+            user: the column of users, strings or integers.
             x: the column of samples.
             y: the column of labels.
             class_names: the dataset's class names.
@@ -105,10 +105,10 @@ def grouped(
 
 
 def _names(path: Path, column: str, users: list[Any]) -> list[str]:
-    """Users as texts."""
+    """Users as strings."""
     for user in users:
         if not isinstance(user, (str, int)):
-            raise InputError(f"{path}: column {column} has {user!r}; users are texts or integers")
+            raise InputError(f"{path}: column {column} has {user!r}; users are strings or integers")
     return [str(user) for user in users]
 
 

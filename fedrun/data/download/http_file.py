@@ -88,7 +88,7 @@ def download(url: str, path: Path, checksum: str | None, progress: Progress) -> 
 
 
 def require_address(url: str) -> None:
-    """Check that a text is an address to which a connection can be made.
+    """Check that a string is an address to which a connection can be made.
 
     Raises:
         InputError: it is not.
@@ -97,7 +97,7 @@ def require_address(url: str) -> None:
         parts = urlsplit(url)
         host = (parts.hostname or "").removesuffix(".").split(".")
         usable = parts.scheme in ("http", "https") and all(0 < len(label) < 64 for label in host)
-        _ = parts.port  # a ValueError if it is no number
+        _ = parts.port  # a ValueError if it is not a number
     except ValueError:  # such as a bracket without its counterpart
         usable = False
     if not (usable and url.isascii() and url.isprintable()):
@@ -123,7 +123,7 @@ def get_json(url: str) -> object:
 
     Raises:
         UnreachableError: no connection, or no such document.
-        InputError: it is not JSON, is too large or nested too deeply, or ``url`` is no address.
+        InputError: it is not JSON, is too large or nested too deeply, or ``url`` is not an address.
     """
     require_address(url)
     try:

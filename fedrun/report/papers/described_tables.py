@@ -97,7 +97,7 @@ def check(reading: TableReading) -> None:
     }
     for part, names in parts.items():
         if unknown := next((name for name in names if name not in known), None):
-            raise reading.error(part, f"{unknown} is no coordinate of the table's cells; allowed: {listed(known)}")
+            raise reading.error(part, f"{unknown} is not a coordinate of the table's cells; allowed: {listed(known)}")
 
 
 def described(content: Mapping[str, Any], kind: type[T], where: str) -> T:

@@ -122,12 +122,16 @@ def load(name: str) -> Figure:
         for part, names in {"where": found.where, "panels": found.panels, "lines": found.lines}.items():
             if unknown := next((key for key in names if key not in known), None):
                 allowed = ", ".join(known)
-                raise InputError(f"{where}.{part}: {unknown} is no coordinate of the table's cells; allowed: {allowed}")
+                raise InputError(
+                    f"{where}.{part}: {unknown} is not a coordinate of the table's cells; allowed: {allowed}"
+                )
         for key, values in found.where.items():
             of_cells = dict.fromkeys(cell.coordinates[key] for cell in cells if key in cell.coordinates)
             if unknown := next((value for value in values if value not in of_cells), None):
                 allowed = ", ".join(of_cells)
-                raise InputError(f"{where}.where.{key}: {unknown} is no value of the table's cells; allowed: {allowed}")
+                raise InputError(
+                    f"{where}.where.{key}: {unknown} is not a value of the table's cells; allowed: {allowed}"
+                )
     return found
 
 

@@ -46,7 +46,7 @@ class Cell:
 
     @property
     def number(self) -> float | None:
-        """The value; None if it is no single number (a dash, lost, a bound such as ``>200``, a range)."""
+        """The value; None if it is not a single number (a dash, lost, a bound such as ``>200``, a range)."""
         return _number(self.printed)
 
     @property

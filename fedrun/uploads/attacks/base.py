@@ -28,7 +28,7 @@ class Attack:
     seed: Annotated[Annotated[int, Ge(0)] | None, Neutral(None)]
 
     def attackers(self, clients: int, seed: int) -> np.ndarray:
-        """The attackers among so many clients, drawn uniformly without replacement: ascending int64.
+        """The attackers among ``clients`` clients, drawn uniformly without replacement: ascending int64.
 
         Raises:
             InputError: the share is positive but too small for one attacker.

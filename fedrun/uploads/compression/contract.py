@@ -30,7 +30,7 @@ def check_compressed(compressor: object, compressed: object, vector: torch.Tenso
 
 
 def check_sizes(compressor: object, sizes: Iterable[object]) -> None:
-    """Reject sizes that are no numbers of bytes.
+    """Reject sizes that are not numbers of bytes.
 
     Raises:
         InputError: naming the method.

@@ -274,12 +274,12 @@ def test_a_test_split_whose_labels_are_not_published(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "values", "keys", "message"),
     [
-        ("text", ["ab", None], {}, "^dataset.text=text: row 2 has None; allowed: a text$"),
-        ("text", [3, 4], {}, "^dataset.text=text: row 1 has 3; allowed: a text$"),
-        ("text", [["a", "b"], ["c"]], {}, r"^dataset.text=text: row 1 has \['a', 'b'\]; allowed: a text$"),
-        ("label", [0.5, 1.5], {}, r"^dataset.label=label: row 1 has 0.5; allowed: integers or texts$"),
-        ("label", ["x", None], {}, r"^dataset.label=label: row 2 has None; allowed: integers or texts$"),
-        ("label", [{"a": 1}, {"a": 2}], {}, r"^dataset.label=label: has dict; allowed: integers or texts$"),
+        ("text", ["ab", None], {}, "^dataset.text=text: row 2 has None; allowed: a string$"),
+        ("text", [3, 4], {}, "^dataset.text=text: row 1 has 3; allowed: a string$"),
+        ("text", [["a", "b"], ["c"]], {}, r"^dataset.text=text: row 1 has \['a', 'b'\]; allowed: a string$"),
+        ("label", [0.5, 1.5], {}, r"^dataset.label=label: row 1 has 0.5; allowed: integers or strings$"),
+        ("label", ["x", None], {}, r"^dataset.label=label: row 2 has None; allowed: integers or strings$"),
+        ("label", [{"a": 1}, {"a": 2}], {}, r"^dataset.label=label: has dict; allowed: integers or strings$"),
         ("text", [3, 4], {"text": None, "image": "text"}, r"^dataset.image=text: has int64; allowed: images$"),
         ("picture", [PIXEL, None], {"text": None, "image": "picture"}, "^dataset.image=picture: row 2 has none$"),
         ("picture", [NO_FILE, NO_FILE], {"text": None, "image": "picture"}, "^dataset.image=picture: row 1 has none$"),

@@ -202,7 +202,7 @@ def test_clients_are_named_as_they_are_written(tmp_path: Path) -> None:
     assert users is not None
     assert users.names == ("007", "10", "7")  # as texts, since one of them is no number
     path.write_text("who,y,a\n7,0,1\n,1,2\n")
-    with pytest.raises(InputError, match=r"row 2 has who ''; clients are texts or integers"):
+    with pytest.raises(InputError, match=r"row 2 has who ''; clients are strings or integers"):
         config.load()
     path.write_text("who,y\n7,0\n")
     with pytest.raises(InputError, match=r"no column is left as an input"):
@@ -283,7 +283,7 @@ def test_one_message_lists_all_that_cannot_be_decided(tmp_path: Path) -> None:
     )
     spec = inferred(path, label="outcome", client="ward", drop=("city",)).spec
     assert (spec.input_shape, spec.classes) == ((1,), 2)
-    with pytest.raises(InputError, match=r"row 1 has age 0.5; labels are integers or texts"):
+    with pytest.raises(InputError, match=r"row 1 has age 0.5; labels are integers or strings"):
         _ = inferred(write(tmp_path, "age,a\n0.5,1\n2,2\n"), label="age").spec
     with pytest.raises(InputError, match=r"column y has the value 1 alone; allowed: at least 2"):
         _ = inferred(write(tmp_path, "y,b\n1,1\n1,2\n")).spec

@@ -138,7 +138,7 @@ def test_celeba(tmp_path: Path) -> None:
         ({"character": [62] * 5}, "sample 0 has label 62; labels are integers from 0 to 61"),
         ({"character": ["A"] * 5}, "sample 0 has label 'A'"),
         ({"character": [None] * 5}, "sample 0 has label None"),
-        ({"writer_id": ["f1", None, "f1", "f1", "f1"]}, "column writer_id has None; users are texts or integers"),
+        ({"writer_id": ["f1", None, "f1", "f1", "f1"]}, "column writer_id has None; users are strings or integers"),
     ],
 )
 def test_samples_that_cannot_be_used_are_refused(tmp_path: Path, change: Columns, complaint: str) -> None:

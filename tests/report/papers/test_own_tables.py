@@ -257,13 +257,13 @@ WRONG = [
         TABLE,
         "columns: [lr]",
         "columns: [rate]",
-        "{table}.columns: rate is no coordinate of the table's cells; allowed: dataset, ",
+        "{table}.columns: rate is not a coordinate of the table's cells; allowed: dataset, ",
     ),
     (
         TABLE,
         "columns: [lr]",
         "out_of_reach: [{where: {rate: ['1']}, reason: none}]",
-        "{table}.out_of_reach: rate is no ",
+        "{table}.out_of_reach: rate is not a coordinate",
     ),
     (
         TABLE,
@@ -359,12 +359,12 @@ def write_elsewhere(own: Path, folders: Folders) -> None:
         (
             "lines: [strategy]",
             "lines: [method]",
-            "{figure}.lines: method is no coordinate of the table's cells; allowed: ",
+            "{figure}.lines: method is not a coordinate of the table's cells; allowed: ",
         ),
         (
             "where: {metric: [accuracy]}",
             "where: {metric: [acc]}",
-            "{figure}.where.metric: acc is no value of the table's cells; allowed: accuracy",
+            "{figure}.where.metric: acc is not a value of the table's cells; allowed: accuracy",
         ),
         ("metrics: [test/accuracy]", "metrics: [test/acc]", "figure mine/figure1: test/acc: no run has this metric; "),
         ("against: rounds", "against: hours", "{figure}.against: Input should be 'rounds', "),
