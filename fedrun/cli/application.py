@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, NoReturn
 
 from fedrun.cli.entrypoint import OneLineParser, reject
-from fedrun.cli.single_run import FAILED, composition_failed, failed, single_run
+from fedrun.cli.single_run import composition_failed, failed, single_run
 from fedrun.config.overrides import (
     reject_contradiction,
     reject_folders_of_hydra,
@@ -20,7 +20,7 @@ from fedrun.config.overrides import (
 )
 from fedrun.execution.ranks import SINGLE_PROCESS, launched
 from fedrun.system.closed_output import ignore_closed_output
-from fedrun.system.errors import Defect, InputError, defects, show_defect
+from fedrun.system.errors import FAILED, Defect, InputError, defects, show_defect
 from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import stop_behind
 from fedrun.system.user_path import require_current_folder

@@ -61,7 +61,7 @@ def exit_status(command: Callable[[Sequence[str]], int], name: str, arguments: S
         except SystemExit as ended:  # after --help
             status = int(ended.code or 0)
         except (InputError, RunError) as error:
-            status = 1 if isinstance(error, RunError) else BAD_INPUT
+            status = error.exit_status
             print(f"{name}: {error}", file=sys.stderr)
         if sys.stdout is not None:  # closed
             sys.stdout.flush()
@@ -85,4 +85,4 @@ def exit_status(command: Callable[[Sequence[str]], int], name: str, arguments: S
             print(f"{name}: {known}", file=sys.stderr)
         else:
             raise
-        return 1 if isinstance(known, RunError) else BAD_INPUT
+        return BAD_INPUT if known is None else known.exit_status

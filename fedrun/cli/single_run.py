@@ -9,17 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fedrun.cli.screen_log import log_to_screen
-from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, StoppedError, join, launched
-from fedrun.system.errors import BAD_INPUT, Defect, InputError, RunError, expected_error
+from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, join, launched
+from fedrun.system.errors import Defect, InputError, RunError, expected_error
 from fedrun.system.signals import stop_behind
 
 if TYPE_CHECKING:
     from fedrun.config.composed import Composed
     from fedrun.data.federation import Federation
     from fedrun.experiment.experiment import Experiment
-
-FAILED = 1
-"""Exit status of a run that cannot continue."""
 
 
 def single_run(composed: Composed) -> None:
@@ -113,9 +110,7 @@ def _ended(ranks: Ranks, error: InputError | RunError) -> int:
         print(f"fedrun: {error}", file=sys.stderr, flush=True)
     if ranks.leave(str(error), isinstance(error, RankLostError)):
         print(f"fedrun: {error}", file=sys.stderr, flush=True)
-    if isinstance(error, StoppedError):
-        return error.status
-    return BAD_INPUT if isinstance(error, InputError) else FAILED
+    return error.exit_status
 
 
 def _ranks() -> Ranks:

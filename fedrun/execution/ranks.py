@@ -53,13 +53,13 @@ class StoppedError(RunError):
     """A signal has stopped a run between two rounds, with a checkpoint.
 
     Attributes:
-        status: exit status of the process, as a shell reports it for a process that a signal has ended.
+        exit_status: exit status of the process, as a shell reports it for a process that a signal has ended.
     """
 
     def __init__(self, number: int, round: int) -> None:
         name = signal.Signals(number).name
         super().__init__(f"stopped by {name} after round {round}; the same command (without overwrite=true) continues")
-        self.status = 128 + number
+        self.exit_status = 128 + number
 
 
 class Ranks:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fedrun.experiment.observer import Observer
+from fedrun.system.errors import short_message
 
 if TYPE_CHECKING:
     from fedrun.experiment.experiment import Experiment
@@ -70,4 +71,4 @@ class Observers:
 
 def _warn(observer: Observer, error: Exception) -> None:
     name = type(observer).__name__.removesuffix("Observer")
-    log.warning("%s failed and is not used any more in this run: %s", name, str(error) or type(error).__name__)
+    log.warning("%s failed and is not used any more in this run: %s", name, short_message(error))

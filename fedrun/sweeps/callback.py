@@ -18,7 +18,7 @@ from fedrun.runs.folder import CURVES
 from fedrun.runs.outcome import OUTCOME, Outcome, outcomes
 from fedrun.sweeps.sweep_checks import check_sweep
 from fedrun.system.cores import cores
-from fedrun.system.errors import BAD_INPUT, InputError, RunError, expected_error, show_defect
+from fedrun.system.errors import FAILED, InputError, RunError, expected_error, show_defect
 from fedrun.system.signals import stop_behind
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def ending_process() -> Iterator[None]:
             show_defect(error)
         elif os.environ.get("RANK", "0") == "0":
             print(f"fedrun: {known}", file=sys.stderr, flush=True)
-        sys.exit(BAD_INPUT if isinstance(known, InputError) else 1)
+        sys.exit(FAILED if known is None else known.exit_status)
 
 
 class Sweep(Callback):

@@ -17,6 +17,9 @@ from fedrun.system.signals import stop_behind
 BAD_INPUT = 2
 """Exit status of a command that ends with an :class:`InputError`."""
 
+FAILED = 1
+"""Exit status of a command that ends with a :class:`RunError`, or with an unexpected error."""
+
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, a used-up quota and a limit of file sizes."""
 
@@ -41,6 +44,11 @@ def one_line(text: str, longest: int = LONGEST_LINE) -> str:
     return f"{text[:part]} ... {text[-part:]}"
 
 
+def short_message(error: Exception) -> str:
+    """Another library's error on one line of readable length, or its type if it has no message."""
+    return one_line(" ".join(str(error).split()) or type(error).__name__, 200)
+
+
 class InputError(Exception):
     """A value, file or argument from the user cannot be used.
 
@@ -48,12 +56,16 @@ class InputError(Exception):
     line and exits with status 2; no traceback is shown.
     """
 
+    exit_status: int = BAD_INPUT
+
     def __str__(self) -> str:
         return one_line(super().__str__())
 
 
 class RunError(Exception):
     """A run cannot continue, for example because its model diverged. Printed as one line, exit status 1."""
+
+    exit_status: int = FAILED
 
     def __str__(self) -> str:
         return one_line(super().__str__())

@@ -1,4 +1,4 @@
-"""Weights & Biases: an observer that mirrors the run's files and may fail without harming the run."""
+"""Weights & Biases: an observer that mirrors the run's files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.experiment.tracking import Tracking
 from fedrun.runs.tracking.artifacts import FILES, Artifact
 from fedrun.runs.tracking.settings import flat_settings, run_name
-from fedrun.system.errors import one_line
+from fedrun.system.errors import short_message
 
 if TYPE_CHECKING:
     import wandb
@@ -74,7 +74,7 @@ class Wandb(Tracking):
 class WandbObserver(Observer):
     """Mirrors a run's rows to W&B, online or in an offline folder inside the run's own.
 
-    It never prompts, never waits for long and never raises: every failure becomes a warning of one line.
+    It never prompts and never waits for long. Without a connection, the run is recorded offline.
     """
 
     def __init__(self, settings: Wandb) -> None:
@@ -91,19 +91,14 @@ class WandbObserver(Observer):
         if self._mode == "disabled" or (self._mode == "auto" and os.environ.get("WANDB_MODE") == "disabled"):
             return
         self._id, self._info = run.tracking_id, run
-        try:
-            self._run = self._open(run)
-            self._recorded = Path(self._run.dir).parents[1] / f"last-round-{self._id}"
-            sent = self._sent(self._run)
-        except Exception as error:
-            log.warning("W&B is off for this run: %s", _message(error))
-            self.close()  # it may have begun
-            return
+        self._run = self._open(run)
+        self._recorded = Path(self._run.dir).parents[1] / f"last-round-{self._id}"
+        sent = self._sent(self._run)
         self._round = round_of(run.history[-1]) if run.history else 0
         for row in run.history:  # sessions without this tracker have made some
             if round_of(row) > sent:
                 self.on_row(row)
-        if self._run is not None and not Path(self._run.dir).resolve().is_relative_to(run.folder.resolve()):
+        if not Path(self._run.dir).resolve().is_relative_to(run.folder.resolve()):
             log.warning("W&B cannot write to %s, so it records in %s", run.folder, Path(self._run.dir).parent)
 
     def _sent(self, run: wandb.Run) -> int:
@@ -117,36 +112,25 @@ class WandbObserver(Observer):
         if self._run is None:
             return
         self._round = step = round_of(row)
-        try:
-            self._run.log({key: value for key, value in row.items() if value is not None}, step=step)
-            if self._run.offline:
-                self._recorded.write_text(str(step))
-        except Exception as error:
-            log.warning("W&B stopped recording at round %d: %s", step, _message(error))
-            self.close()
+        self._run.log({key: value for key, value in row.items() if value is not None}, step=step)
+        if self._run.offline:
+            self._recorded.write_text(str(step))
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
         self._completed = True
         if self._run is None:
             return
-        try:
-            from fedrun.runs.summary import beyond_rows  # it imports torch
+        from fedrun.runs.summary import beyond_rows  # it imports torch
 
-            self._run.summary.update(beyond_rows(summary))
-            self._upload(self._run)
-        except Exception as error:
-            log.warning("W&B did not take the results: %s", _message(error))
+        self._run.summary.update(beyond_rows(summary))
+        self._upload(self._run)
 
     def close(self) -> None:
         # Removed first: a run that cannot be finished must not be used or finished again later.
         run, self._run = self._run, None
         if run is None:
             return
-        try:
-            run.finish(exit_code=0 if self._completed else 1)
-        except Exception as error:
-            log.warning("W&B did not finish: %s", _message(error))
-            return
+        run.finish(exit_code=0 if self._completed else 1)
         if run.offline:
             log.info("W&B recorded offline; to upload: wandb sync --id %s %s", self._id, Path(run.dir).parent)
 
@@ -174,7 +158,7 @@ class WandbObserver(Observer):
             try:
                 return self._init(info, "online", key, info.tracking_id)
             except Exception as error:
-                log.warning("W&B cannot be used online, so this run is recorded offline: %s", _message(error))
+                log.warning("W&B cannot be used online, so this run is recorded offline: %s", short_message(error))
                 # wandb's service considers the id of the failed run in use until this process ends.
                 return self._init(info, "offline", None, f"{info.tracking_id}-offline")
         return self._init(info, "offline", None, info.tracking_id)
@@ -231,8 +215,3 @@ def known_key(base_url: str) -> str | None:
             if host in entries.hosts and (password := entries.hosts[host][2]):
                 return password
     return None
-
-
-def _message(error: Exception) -> str:
-    """An exception's message on one line of readable length, or its type if it has none."""
-    return one_line(" ".join(str(error).split()) or type(error).__name__, 200)

@@ -12,6 +12,7 @@ import pytest
 
 from fedrun.config.build import option
 from fedrun.config.config_class import ArgumentError
+from fedrun.runs.observers import Observers
 from fedrun.runs.tracking.wandb import Tracking, WandbObserver, known_key
 
 SUMMARY = {
@@ -66,7 +67,7 @@ def recorded(folder):
 
 
 def warnings(caplog):
-    own = [entry for entry in caplog.records if entry.name == "fedrun.runs.tracking.wandb"]
+    own = [entry for entry in caplog.records if entry.name in ("fedrun.runs.observers", "fedrun.runs.tracking.wandb")]
     return [entry.getMessage() for entry in own if entry.levelno >= logging.WARNING]
 
 
@@ -203,39 +204,35 @@ class Broken:
         raise ConnectionResetError
 
 
-def test_a_dead_service_costs_one_warning_for_the_rows_and_one_for_the_end(run_info, monkeypatch, tmp_path, caplog):
+def test_a_dead_service_costs_one_warning(run_info, monkeypatch, tmp_path, caplog):
     import wandb
 
-    observer, broken = observing("offline"), Broken(tmp_path)
+    observers, broken = Observers([observing("offline")]), Broken(tmp_path)
     monkeypatch.setattr(wandb, "init", lambda **settings: broken)
-    observer.on_start(run_info())
+    observers.notify(lambda observer: observer.on_start(run_info()))
     for round in (7, 8, 9):
-        observer.on_row({"round": round})
-    observer.on_end(SUMMARY)
-    observer.close()
+        observers.notify(lambda observer, row={"round": round}: observer.on_row(row))
+    observers.notify(lambda observer: observer.on_end(SUMMARY))
+    observers.close()
     assert broken.finished == 1
-    assert warnings(caplog) == [
-        "W&B stopped recording at round 7: the service is gone",
-        "W&B did not finish: ConnectionResetError",
-    ]
+    assert warnings(caplog) == ["Wandb failed and is not used any more in this run: the service is gone"]
 
 
 def test_nothing_is_recorded_after_a_failed_start(run_info, monkeypatch, tmp_path, caplog):
     """The file with the last recorded round was cut, so W&B would lack the rounds before this session."""
     import wandb
 
-    observer, broken = observing("offline"), Broken(tmp_path / "wandb" / "offline-run" / "files")
+    observers, broken = Observers([observing("offline")]), Broken(tmp_path / "wandb" / "offline-run" / "files")
     (tmp_path / "wandb").mkdir()
     (tmp_path / "wandb" / "last-round-abc123").touch()
     monkeypatch.setattr(wandb, "init", lambda **settings: broken)
-    observer.on_start(run_info(history=({"round": 1},)))
-    observer.on_row({"round": 2})
-    observer.on_end(SUMMARY)
-    observer.close()
+    observers.notify(lambda observer: observer.on_start(run_info(history=({"round": 1},))))
+    observers.notify(lambda observer: observer.on_row({"round": 2}))
+    observers.notify(lambda observer: observer.on_end(SUMMARY))
+    observers.close()
     assert broken.finished == 1
-    off, unfinished = warnings(caplog)
-    assert off.startswith("W&B is off for this run: ")
-    assert unfinished == "W&B did not finish: ConnectionResetError"
+    (warning,) = warnings(caplog)
+    assert warning.startswith("Wandb failed and is not used any more in this run: invalid literal for int()")
 
 
 def test_a_folder_that_cannot_be_used_does_not_stop_the_run(run_info, tmp_path, monkeypatch, caplog):
