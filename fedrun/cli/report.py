@@ -172,13 +172,18 @@ def draw(settings: Sequence[Setting], key: str, against: Against, targets: Seque
     from fedrun.data.targets import Target
     from fedrun.report.tested_models import remarks
     from fedrun.runs.display import wording
+    from fedrun.runs.display.curves import curve
     from fedrun.runs.display.panels import Line, plot_panels
 
     lines = {setting.name: Line([run.rows_with(key) for run in setting.drawn]) for setting in settings}
+    drawn = {name: line for name, line in lines.items() if curve(line.seeds, key, against) is not None}
     with drawing(path):
-        plot_panels({((key,), wording.name(key)): lines}, path, against, targets=[*map(Target.of, targets)])
-    band = ["A curve is the mean over seeds, with a band of ± one standard deviation (ddof 0)."]
-    for line in [*(band if any(len(line.seeds) > 1 for line in lines.values()) else []), *remarks(settings, {key})]:
+        plot_panels({((key,), wording.name(key)): drawn}, path, against, targets=[*map(Target.of, targets)])
+    if left_out := ", ".join(name for name in lines if name not in drawn):
+        report_problem(f"{key} against {against}: no round of all seeds has both; left out: {left_out}")
+    if any(len(line.seeds) > 1 for line in drawn.values()):
+        report_problem("A curve is the mean over seeds, with a band of ± one standard deviation (ddof 0).")
+    for line in remarks([setting for setting in settings if setting.name in drawn], {key}):
         report_problem(line)
 
 

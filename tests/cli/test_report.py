@@ -111,6 +111,26 @@ def test_a_curve_of_what_each_setting_reports(folders, tmp_path, capsys):
     ]
 
 
+def test_settings_without_a_place_on_the_axis_are_left_out_and_named(folders, tmp_path, capsys, monkeypatch):
+    """One run has no privacy, and one clips without noise: its ε is infinite, in the file null."""
+    spent: dict[str, list[float | None]] = {"none": [], "noised": [0.0, 0.5, 0.7], "clipped": [0.0, None, None]}
+    for name, losses in spent.items():
+        content = rows(0.1, 0.3, 0.5)
+        for row, epsilon in zip(content, losses, strict=False):
+            row["privacy/epsilon"] = epsilon
+        folders.write(0, content, changes={"privacy.own": name})
+    drawn = []
+    plot = "fedrun.runs.display.panels.plot_panels"
+    monkeypatch.setattr(plot, lambda panels, *_, **__: drawn.extend(map(list, panels.values())))
+    path = tmp_path / "curve.png"
+    assert run([str(folders.top), "--curve", "test/accuracy", "--against", "epsilon", "--to", str(path)]) == 0
+    assert drawn == [["privacy.own=noised"]]
+    assert capsys.readouterr().err == (
+        "fedrun-report: test/accuracy against epsilon: no round of all seeds has both; "
+        "left out: privacy.own=clipped, privacy.own=none\n"
+    )
+
+
 def test_a_curve_of_a_run_that_was_only_estimated_so_far(folders, tmp_path, capsys):
     """Unfinished, with adaptive evaluation: no round was tested fully."""
     more = {"test/accuracy_estimate": 0.4, "test/evaluated": 256.0}

@@ -36,7 +36,7 @@ AXES: Mapping[Against, str] = {
 
 
 def spent(rows: Sequence[Row], against: Against) -> list[float]:
-    """The cumulative cost of a run at each of its rows; NaN if it was not recorded.
+    """The cumulative cost of a run at each of its rows; NaN if it was not recorded, or is infinite in the end.
 
     A row has the time of its own round only. The rounds since the previous row are assumed to be equally long.
     """
@@ -49,7 +49,9 @@ def spent(rows: Sequence[Row], against: Against) -> list[float]:
         case "upload":
             return series(rows, "cost/bytes_up")
         case "epsilon":
-            return series(rows, "privacy/epsilon")
+            losses = series(rows, "privacy/epsilon")
+            # without noise ε is 0 before the first round and infinite from then on
+            return losses if any(loss > 0 for loss in losses) else [math.nan] * len(losses)
         case "samples":
             return series(rows, "cost/client_samples")
         case "virtual":

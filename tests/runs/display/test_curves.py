@@ -75,6 +75,18 @@ def test_what_the_rounds_cost():
     assert spent(found, "seconds") == [0, 1, 3, 5]
 
 
+@pytest.mark.parametrize(
+    ("losses", "places"),
+    [
+        pytest.param([0.0, 0.5, 0.7], [0.0, 0.5, 0.7], id="noise"),
+        pytest.param([0.0, None, None], [math.nan] * 3, id="without-noise-epsilon-is-infinite"),
+    ],
+)
+def test_a_run_without_noise_has_no_place_on_the_axis_of_epsilon(losses, places):
+    found = [{"round": round, "privacy/epsilon": loss} for round, loss in enumerate(losses)]
+    np.testing.assert_array_equal(spent(found, "epsilon"), places)
+
+
 def test_a_curve_against_a_cost_stands_at_the_seeds_mean_cost():
     seeds = [
         [costly(0, 0, 0, 0, None, 0.1), costly(1, 1, 1, 10, 1.0, 0.4)],
