@@ -196,6 +196,10 @@ def test_embedded_json_cannot_end_its_element():
         ("pieces([null, 1, 2, null, null, 3, null])", [[1, 2], [3]]),
         ("spread([1, 3])", {"mean": 2, "std": 1}),
         ("spread([1, null])", None),
+        (
+            "[null, '', 'lr', 'seed,absent,lr', 'absent'].map((text) => chosenKeys(text, ['setting', 'lr', 'seed']))",
+            [["setting"], [], ["lr"], ["seed", "lr"], ["setting"]],
+        ),
         ("grouped(RUNS, ['lr']).map(({name, runs}) => [name, runs.length])", [["lr=0.1", 2], ["lr=0.2", 1]]),
         ("grouped(RUNS, []).map(({name, runs}) => [name, runs.length])", [["all runs", 3]]),
         (
@@ -390,6 +394,38 @@ def test_in_a_browser_without_any_metric(folders, tmp_path):
     told = "<script>parent.postMessage('whole', '*');</script>"
     path.write_text(text.replace("</body>", f"{told}</body>"), encoding="utf-8")
     assert browse(path) == "whole"
+
+
+SETTINGS_AS_COLUMNS = """
+<script>
+const table = [...document.querySelectorAll("section table")].at(-1), filter = document.getElementById("filter");
+const left = (words) => {
+  filter.value = words;
+  filter.dispatchEvent(new Event("input"));
+  const shown = (row) => [...row.cells].filter((cell) => cell.offsetWidth);
+  return [...table.rows].map((row) => shown(row).map((cell) => cell.textContent));
+};
+parent.postMessage(JSON.stringify([left("rate=0.2"), left("")]), "*");
+</script>
+"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
+def test_settings_that_are_columns_are_filtered_too(folders, tmp_path):
+    """Three keys differ between two settings, so the keys are rows."""
+    for rate in (0.1, 0.2):
+        changes = {"local.rate": rate, "local.size": 10 * rate, "local.step": -rate}
+        folders.write(0, rows(0.1), changes=changes)
+    found, _ = settings(find([str(folders.top)]).runs)
+    path = tmp_path / "page.html"
+    path.write_text(made(found).replace("</body>", f"{SETTINGS_AS_COLUMNS}</body>"), encoding="utf-8")
+    whole = [
+        ["", "local.rate=0.1 local.size=1.0 local.step=-0.1", "local.rate=0.2 local.size=2.0 local.step=-0.2"],
+        ["local.rate", "0.1", "0.2"],
+        ["local.size", "1.0", "2.0"],
+        ["local.step", "-0.1", "-0.2"],
+    ]
+    assert json.loads(browse(path)) == [[[row[0], row[2]] for row in whole], whole]
 
 
 BESIDE_THE_POINTER = """

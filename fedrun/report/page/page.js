@@ -15,7 +15,7 @@ function start(data) {
     logX: wanted.get("logX") === "1",
     logY: wanted.has("logY") ? wanted.get("logY") === "1" : null,  // null: automatic, for losses
     smooth: Math.min(Math.max(Number(wanted.get("smooth")) || 0, 0), 0.99),
-    keys: wanted.has("keys") ? wanted.get("keys").split(",").filter((key) => data.keys.includes(key)) : ["setting"],
+    keys: chosenKeys(wanted.get("keys"), data.keys),
     filter: wanted.get("filter") ?? "",
     hidden: new Set(),  // names of curves
     sort: {by: null, down: false},
@@ -190,11 +190,12 @@ function start(data) {
   function fillTables() {
     const all = new Set(data.runs.map((run) => run.values.setting));
     const left = new Set(data.runs.filter((run) => matches(run, state.filter)).map((run) => run.values.setting));
+    const excluded = ({textContent}) => all.has(textContent) && !left.has(textContent);
     for (const table of tables) {
-      for (const row of table.tBodies[0].rows) {
-        const name = row.cells[0].textContent;
-        row.hidden = all.has(name) && !left.has(name);
-      }
+      for (const row of table.tBodies[0].rows) row.hidden = excluded(row.cells[0]);
+      [...table.tHead.rows[0].cells].forEach((head, column) => {  // a setting is a column where keys are more than settings
+        if (all.has(head.textContent)) for (const row of table.rows) row.cells[column].hidden = excluded(head);
+      });
     }
   }
 

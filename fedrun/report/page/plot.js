@@ -52,6 +52,14 @@ function groupName(run, keys) {
   return parts.join(" ") || "all runs";
 }
 
+/** The keys that make a curve, as a page's address names them: those that the page has; the setting if it has none of
+ *  them, or no address names any. An empty text: all runs together. */
+function chosenKeys(text, keys) {
+  if (text === "") return [];
+  const known = (text ?? "").split(",").filter((key) => keys.includes(key));
+  return known.length ? known : ["setting"];
+}
+
 /** The runs by the values of some keys: [{name, runs}], in the runs' order. */
 function grouped(runs, keys) {
   const groups = new Map();
@@ -253,5 +261,5 @@ function compared(one, other) {
 }
 
 if (typeof module !== "undefined") {
-  module.exports = {ticks, logTicks, short, spread, grouped, matches, curve, smoothed, positive, pieces, scale, extent, wantsLog, moved, draw, nearest, sortValue, compared};
+  module.exports = {ticks, logTicks, short, spread, chosenKeys, grouped, matches, curve, smoothed, positive, pieces, scale, extent, wantsLog, moved, draw, nearest, sortValue, compared};
 }
