@@ -122,6 +122,22 @@ def _parse(arguments: Sequence[str]) -> Namespace:
     return options
 
 
+def _require_part(options: Namespace, folder: Path | None) -> None:
+    """Reject a part of the configuration that cannot be printed; Hydra would end with the status of a failed run.
+
+    Raises:
+        InputError: what ``--cfg`` prints has no such key, or it is null.
+    """
+    from omegaconf import OmegaConf
+
+    from fedrun.config.hydra_config import hydra_config
+
+    key = options.package
+    other = "job" if key.partition(".")[0] == "hydra" else "hydra"  # which lacks it
+    if options.cfg == other or OmegaConf.select(hydra_config(options.overrides, folder), key) is None:
+        raise InputError(f"--package {key}: no such key, or null; fedrun --cfg {options.cfg} shows all keys")
+
+
 def _answer(arguments: Sequence[str]) -> str | None:
     """The text for a command line that only prints something, such as ``--help``; None for all others.
 
@@ -214,6 +230,8 @@ def _guarded(arguments: Sequence[str]) -> int:
                 sys.argv[1:] = [with_folder(word, typed, config_dir) for word in sys.argv[1:]]
         try:
             with composing(arguments, config_dir):  # also of the output folder, which Hydra creates
+                if options.cfg and options.package not in (None, "_global_"):
+                    _require_part(options, config_dir)
                 hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()
         except (LookupError, TypeError, AttributeError, AssertionError) as error:  # also Hydra's: ours are defects
             raise InputError(f"Hydra cannot use these arguments ({type(error).__name__}: {error})") from error

@@ -81,7 +81,7 @@ def _message_for(error: Exception, arguments: Sequence[str], folder: Path | None
             return unreadable
         case OSError(filename=str(filename)):
             return f"{in_message(filename)}: {error.strerror}; choose another output_dir"
-    if unknown := re.search(r"Could not override '(?P<key>[^']+)'", text):
+    if unknown := re.search(r"Could not (?:override|delete from config\.) '(?P<key>[^']+)'", text):
         full = str(getattr(error.__cause__, "full_key", ""))  # of local={a: 1} it is local.a
         key = full if full.startswith(f"{unknown['key']}.") else unknown["key"]
         return f"{key}: {_why_unknown(key, arguments, folder)}"
@@ -150,7 +150,7 @@ def _in_form(argument: str) -> str:
 
 def _malformed(text: str, arguments: Sequence[str]) -> str | None:
     """Which argument has no key, several values, or a value that its key cannot have; None: no argument."""
-    if nameless := next((argument for argument in arguments if argument.startswith("=")), None):
+    if nameless := next((argument for argument in arguments if re.match("~?(=|$)", argument)), None):
         return _unreadable(nameless)
     if merging := re.search(r"^Error merging override (?P<override>\+*(?P<key>[^=]+)=.*)", text):
         wrong = in_message(merging["override"])

@@ -77,6 +77,13 @@ REFUSED = [
         '"tracking.uri=$HOME/my/store"\n',
     ),
     ("local.lr=~,3", "local.lr=~,3: cannot be read; allowed: KEY=VALUE, "),
+    ("~", "~: cannot be read; allowed: KEY=VALUE, "),
+    ("~=3 seed=1", "~=3: cannot be read; allowed: KEY=VALUE, "),
+    ("~local.pace", "local.pace: unknown key; allowed below local: lr, lr_decay, "),
+    ("--cfg job -p pace", "--package pace: no such key, or null; fedrun --cfg job shows all keys\n"),
+    ("--cfg job -p hydra.job", "--package hydra.job: no such key, or null; fedrun --cfg job shows all keys\n"),
+    ("--cfg hydra -p local.lr", "--package local.lr: no such key, or null; fedrun --cfg hydra shows all keys\n"),
+    ("--cfg job -p local pace=1", "pace: unknown key; allowed: seed, rounds, clients_per_round,"),
     ("pace=1 speed=2", "pace: unknown key; allowed: seed, rounds, clients_per_round,"),
     (
         "+local.pace=1",
@@ -310,6 +317,12 @@ def test_the_composed_configuration_is_shown(checking: Fedrun, tmp_path: Path) -
     assert ended.deferred
     assert "\n    _target_: fedrun.strategies.fedprox.FedProx\n    mu: 0.01\n" in ended.out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_of_the_composed_configuration_is_shown(checking: Fedrun, tmp_path: Path) -> None:
+    ended = checking("--cfg", "job", "--package", "strategy.client", "strategy=fedprox", folder=tmp_path)
+    shown = "# @package strategy.client\n_target_: fedrun.strategies.fedprox.FedProx\nmu: 0.01\n"
+    assert (ended.status, ended.out, ended.err) == (0, shown, "")
 
 
 def test_help_for_a_command_line_that_shows_the_configuration(checking: Fedrun, tmp_path: Path) -> None:
