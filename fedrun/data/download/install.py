@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedrun.data.download.catalogue import DatasetFiles, RemoteFile, parquet_target
@@ -167,19 +167,23 @@ def _check_complete(name: str, dataset: DatasetFiles, data_dir: Path) -> None:
 @contextmanager
 def _staging(name: str, data_dir: Path) -> Iterator[Path]:
     """The folder for a dataset's incomplete files, while other processes wait. On a file system without locks every
-    process has a folder of its own, and an interrupted download begins again. Errors of the file system become one
-    line.
+    process has a folder of its own, and an interrupted download begins again. New folders that remain empty are
+    removed: ``data_dir`` may be misspelt. Errors of the file system become one line.
     """
     top = data_dir / STAGING
     try:
+        new = [folder for folder in (top, *top.parents) if not folder.exists()]
         top.mkdir(parents=True, exist_ok=True)
         with waiting_lock(top) as alone:
             staging = top / (name if alone else f"{name}-{secrets.token_hex(4)}")
-            staging.mkdir(exist_ok=True)
+            staging.mkdir(parents=True, exist_ok=True)  # the process waited for may have removed the folders above
             try:
                 yield staging
             finally:
                 if not alone:
                     shutil.rmtree(staging, ignore_errors=True)
+                with suppress(OSError):  # not empty: the next command continues
+                    for folder in (staging, *new):
+                        folder.rmdir()
     except OSError as error:
         raise InputError(f"{error.filename or top} cannot be used: {error.strerror}") from error

@@ -347,6 +347,33 @@ def test_offline_every_dataset_says_which_file_goes_where(
     assert f"fedrun-data {name} --data-dir {tmp_path} --from FOLDER" in said
 
 
+def test_a_failed_download_into_a_misspelt_folder_leaves_no_folder(site: Any, tmp_path: Path) -> None:
+    entry = DatasetFiles("", "", 0, ("a.bin",), published(RemoteFile((f"{site.address}/a.bin",), "a.bin")))
+    (tmp_path / "mine").mkdir()
+    for data_dir in (tmp_path / "new" / "data", tmp_path / "mine"):
+        with pytest.raises(InputError, match="404"):
+            download_dataset("a", entry, data_dir, None, QUIET)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
+def test_a_command_that_waited_for_a_failed_one_downloads(
+    site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The failed one has removed the folder that both lock."""
+    site.files["/a.bin"] = b"content"
+    entry = DatasetFiles("", "", 0, ("a.bin",), published(RemoteFile((f"{site.address}/a.bin",), "a.bin")))
+    (tmp_path / STAGING).mkdir()
+    second = threading.Thread(target=download_dataset, args=("a", entry, tmp_path, None, QUIET))
+    with caplog.at_level(logging.INFO):
+        with waiting_lock(tmp_path / STAGING):
+            second.start()
+            while "waiting for another process" not in caplog.text:
+                time.sleep(0.01)
+            (tmp_path / STAGING).rmdir()
+        second.join(timeout=10)
+    assert (tmp_path / "a.bin").read_bytes() == b"content"
+
+
 def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "femnist/train").mkdir(parents=True)
     (tmp_path / "femnist/train/a.json").write_text("{}")
