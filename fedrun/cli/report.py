@@ -217,7 +217,7 @@ def write(text: str, to: str | None) -> None:
         if path.is_symlink() or (path.exists() and not path.is_file()):  # such as /dev/stdout: no file to replace
             path.write_bytes(content)
         else:
-            with atomic_write(path) as file:
+            with atomic_write(path, shared=True) as file:
                 file.write(content)
     except OSError as error:
         raise InputError(f"{to}: cannot be written ({error.strerror})") from None

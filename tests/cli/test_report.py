@@ -217,6 +217,15 @@ def test_a_papers_table_and_all_of_them(folders, tmp_path, capsys):
     assert "seed=1: unfinished (round 0 of 100); " in problem
 
 
+@pytest.mark.parametrize("arguments", [("--to", "{}.md"), ("--curve", "test/loss", "--to", "{}.png")])
+def test_what_another_process_writes_is_not_touched(runs, tmp_path, arguments):
+    path = tmp_path / f"report{arguments[-1].removeprefix('{}')}"
+    others = path.with_name(f"{path.name}.partial")
+    others.write_text("begun")
+    assert run([runs, *(argument.format(tmp_path / "report") for argument in arguments)]) == 0
+    assert path.is_file() and others.read_text() == "begun"
+
+
 def test_what_cannot_be_replaced_is_written_to(runs, capfd):
     assert run([runs, "--to", "/dev/stdout"]) == 0
     assert "to 70 %" in capfd.readouterr().out

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 def save_figure(figure: Figure, path: Path, dpi: int) -> None:
-    """Write a figure atomically, in the format of the file's suffix: ``.png``, ``.pdf`` or ``.svg``.
+    """Write a figure atomically, in the format of the file's suffix: ``.png``, ``.pdf`` or ``.svg``. Several processes
+    may write the file at the same time.
 
     Raises:
         OSError: the file cannot be written.
     """
-    with atomic_write(path) as file:
+    with atomic_write(path, shared=True) as file:
         figure.savefig(file, format=path.suffix.removeprefix("."), dpi=dpi)
