@@ -22,7 +22,12 @@ from fedrun.execution.stacked import StackedPerceptron
 from fedrun.execution.vmap import vmap_problem
 from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.strategies.client import compares_embeddings, overrides
-from fedrun.strategies.client_contract import check_batch, check_direction, checked_linear_correction
+from fedrun.strategies.client_contract import (
+    check_batch,
+    check_direction,
+    checked_frozen,
+    checked_linear_correction,
+)
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
 from fedrun.strategies.vectors import MODEL, Vectors
@@ -199,7 +204,7 @@ class Vectorized(Executor):
             return None
         layout = context.network.layout
         moving = torch.zeros(layout.trainable, dtype=torch.bool)
-        masks = {epoch: context.client.frozen(layout, epoch) for epoch in set(epochs)}
+        masks = {epoch: checked_frozen(context.client, layout, epoch) for epoch in set(epochs)}
         rows = [moving if (mask := masks[epoch]) is None else mask for epoch in epochs]
         return torch.stack(rows).to(context.network.vector.device)
 

@@ -9,6 +9,7 @@ from fedrun.experiment.settings import Settings
 from fedrun.models.flat_network import Layout
 from fedrun.models.lora_layout import adapters_of
 from fedrun.strategies.client import EMBEDDINGS, ClientStrategy, overrides
+from fedrun.strategies.client_contract import checked_frozen
 from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.lora import ResidualServer
 from fedrun.strategies.vectors import MODEL
@@ -118,7 +119,7 @@ def _check_client(settings: Settings, layout: Layout, private: torch.Tensor) -> 
 
 def _all_frozen(client: ClientStrategy, layout: Layout, epoch: int) -> bool:
     """Whether no parameter moves in an epoch."""
-    frozen = client.frozen(layout, epoch)
+    frozen = checked_frozen(client, layout, epoch)
     return frozen is not None and bool(frozen.all())
 
 

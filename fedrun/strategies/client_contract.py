@@ -138,16 +138,30 @@ def check_masks(strategy: ClientStrategy, layout: Layout, epochs: range) -> None
     Args:
         strategy: the client strategy.
         layout: layout of its model.
-        epochs: the epochs of local training.
+        epochs: epochs of local training; later ones are checked when they begin.
 
     Raises:
         InputError: naming the method.
     """
-    masks: list[tuple[str, object, int]] = [("private", strategy.private(layout), layout.size)]
-    masks += [("frozen", strategy.frozen(layout, epoch), layout.trainable) for epoch in epochs]
-    for method, mask, length in masks:
-        if mask is not None and not is_tensor(mask, (length,), torch.bool):
-            raise mistake(strategy, method, mask, f"a mask, bool [{length}], or None")
+    _check_mask(strategy, "private", strategy.private(layout), layout.size)
+    for epoch in epochs:
+        checked_frozen(strategy, layout, epoch)
+
+
+def checked_frozen(strategy: ClientStrategy, layout: Layout, epoch: int) -> torch.Tensor | None:
+    """The parameters that do not move in an epoch of local training, bool ``[T]``; None: all move.
+
+    Raises:
+        InputError: the client strategy returned something else.
+    """
+    mask = strategy.frozen(layout, epoch)
+    _check_mask(strategy, "frozen", mask, layout.trainable)
+    return mask
+
+
+def _check_mask(strategy: ClientStrategy, method: str, mask: object, length: int) -> None:
+    if mask is not None and not is_tensor(mask, (length,), torch.bool):
+        raise mistake(strategy, method, mask, f"a mask, bool [{length}], or None")
 
 
 def check_constants(strategy: ClientStrategy, constants: object, clients: torch.Size) -> None:

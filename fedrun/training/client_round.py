@@ -10,6 +10,7 @@ import torch
 from fedrun.data.samples import Samples
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.client_contract import checked_frozen
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.optimizer_step import fresh_state
@@ -58,5 +59,5 @@ class ClientRound:
 
     def frozen(self, epoch: int) -> torch.Tensor | None:
         """The parameters that do not move in an epoch, bool ``[T]`` on the device; None: all move."""
-        mask = self.strategy.frozen(self.network.layout, epoch)
+        mask = checked_frozen(self.strategy, self.network.layout, epoch)
         return None if mask is None else mask.to(self.network.vector.device)

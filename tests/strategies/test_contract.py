@@ -479,6 +479,19 @@ def test_masks(experiment: Experiment, name: str) -> None:
         with_part(experiment, "client", method, lambda s, layout, epoch=0: mask(layout))
 
 
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_a_mask_of_a_later_epoch(experiment: Experiment, executor: str) -> None:
+    """With ``local.steps`` the epochs are as many as a client's samples require. A mask of one entry would fit."""
+    local = replace(experiment.local, epochs=None, steps=500)
+    hardware = replace(experiment.hardware, executor=executor)
+    changed = replace(experiment, local=local, hardware=hardware)
+    short = torch.ones(1, dtype=torch.bool)
+    simulation = with_part(changed, "client", "frozen", lambda s, layout, epoch: short if epoch == 2 else None)
+    refused = rf"^mine.Mine.frozen: returned .*; allowed: a mask, bool \[{P}\], or None$"
+    with pytest.raises(InputError, match=refused):
+        simulation.advance(simulation.initial())
+
+
 def test_a_reference_model_that_is_no_constant(experiment: Experiment) -> None:
     simulation = with_client(experiment, reference_models=("old",))
     with pytest.raises(
