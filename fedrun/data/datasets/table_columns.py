@@ -176,7 +176,7 @@ def _gaps(table: pyarrow.Table) -> dict[str, tuple[int, int]]:
     gaps = {}
     for name in table.column_names:
         column = table.column(name)
-        if not numeric(table, name) or not (column.null_count or pyarrow.types.is_floating(column.type)):
+        if not numeric(table, name) or not (column.null_count or pyarrow.types.is_floating(_values(column.type))):
             continue
         missing = ~np.isfinite(column.cast(pyarrow.float64(), safe=False).to_numpy())
         if missing.any():
@@ -251,13 +251,20 @@ def numeric(table: pyarrow.Table, column: str) -> bool:
 def _has_numbers(kind: pyarrow.DataType) -> bool:
     import pyarrow
 
-    kinds = pyarrow.types
-    return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind))
+    values, kinds = _values(kind), pyarrow.types
+    return bool(kinds.is_integer(values) or kinds.is_floating(values) or kinds.is_boolean(values))
+
+
+def _values(kind: pyarrow.DataType) -> pyarrow.DataType:
+    """The type of a column's values, which a column of categories numbers."""
+    import pyarrow
+
+    return kind.value_type if pyarrow.types.is_dictionary(kind) else kind
 
 
 def textual(table: pyarrow.Table, column: str) -> bool:
     """Whether a column has strings."""
     import pyarrow
 
-    kind, kinds = table.column(column).type, pyarrow.types
-    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_dictionary(kind))
+    values, kinds = _values(table.column(column).type), pyarrow.types
+    return bool(kinds.is_string(values) or kinds.is_large_string(values))

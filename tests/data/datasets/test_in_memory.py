@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from torch.utils.data import TensorDataset
@@ -191,6 +192,19 @@ def test_numbers_that_cannot_be_predicted(targets, task, message):
     features = np.ones((4, 2), np.float32)
     with pytest.raises(InputError, match=message):
         fedrun.InMemory.of((features, np.ones((4, 1))), (features, targets), classes=1, task=task)
+
+
+def test_categories_are_what_their_values_are():
+    """A column of categories has its values once, and a number for each row."""
+    plain = {"client": ["x", "y", "x"], "y": [8, 3, 8], "a": [5, 7, 5], "b": [True, False, True], "c": [0.5, None, 2.0]}
+    table = pa.table({name: pa.array(values).dictionary_encode() for name, values in plain.items()})
+    columns = fedrun.option("dataset", "tabular", label="y", standardise=False)
+    dataset = fedrun.InMemory.of_table(table.drop_columns("c"), columns).load()
+    assert dataset.users.names == ("x", "y")
+    assert (dataset.inputs.tolist(), dataset.class_names) == ([[5, 1], [5, 1], [7, 0]], ("3", "8"))
+    assert dataset.targets.tolist() == [1, 1, 0]
+    with pytest.raises(InputError, match=r"inputs without a finite number in some rows: c \(row 2\)"):
+        fedrun.InMemory.of_table(table, columns)
 
 
 def test_a_data_frame():
