@@ -143,7 +143,7 @@ class Evaluator:
             return models
         received = {**self._phase.server.broadcast(state.server), MODEL: models[0]}
         context = self._executor.context
-        client_state = state.client_states.of(client, context.state_lengths, models[0].device)
+        client_state = state.client_states.of(client, context.training_lengths, models[0].device)
         job = CohortJob(torch.tensor([client]), state.round, received, state.client_states)
         info = measuring(context, client, self._executor.infos(job).of(0))
         before = versions(received)

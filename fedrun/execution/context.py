@@ -91,7 +91,15 @@ class ExecutionContext(TrainingContext):
 
     @cached_property
     def state_lengths(self) -> dict[str, int]:
-        """The lengths of all vectors that a client keeps, by name, ascending."""
+        """The lengths of all vectors that a client keeps, by name."""
+        lengths = {**self.training_lengths, **self.pipeline.client_state(self.client.sends)}
+        return {**lengths, LAST: self.network.layout.size} if self.stores_last_upload else lengths
+
+    @cached_property
+    def training_lengths(self) -> dict[str, int]:
+        """The lengths of the vectors among them that local training and the strategy's hooks use, by name, ascending.
+        The others are not copied for them: there may be one for every upload.
+        """
         layout = self.network.layout
         lengths = self.client.client_state(layout)
         check_client_state(self.client, lengths)
@@ -103,9 +111,6 @@ class ExecutionContext(TrainingContext):
             lengths = {**lengths, PRIVATE: self.private_size}
         if self.idle_training is not None:
             lengths = {**lengths, IDLE: layout.trainable}
-        lengths = {**lengths, **self.pipeline.client_state(self.client.sends)}
-        if self.stores_last_upload:
-            lengths = {**lengths, LAST: layout.size}
         return dict(sorted(lengths.items()))
 
 

@@ -31,7 +31,7 @@ class InProcess(Executor):
         network = context.network
         # hooks that draw from PyTorch's own generator draw the same again
         seed_generators(address(context.seed, "hooks", job.round, client), network.vector.device)
-        state = job.client_states.of(client, context.state_lengths, network.vector.device)
+        state = job.client_states.of(client, context.training_lengths, network.vector.device)
         received = self.with_private(job.received, state, info.is_new)
         measure = BatchGradient(context, client) if "batch_gradient" in context.client.wants else None
         info = replace(info, batch_gradient=measure)

@@ -100,7 +100,7 @@ class Vectorized(Executor):
         """Train one group of clients."""
         context, strategy = self.context, self.context.client
         context.network.load(job.received[MODEL])  # source of the entries that are not trained
-        lengths, device = context.state_lengths, context.network.vector.device
+        lengths, device = context.training_lengths, context.network.vector.device
         # hooks that draw from PyTorch's own generator draw the same again
         seed_generators(address(context.seed, "hooks", job.round, clients[0]), device)
         states = [job.client_states.of(client, lengths, device) for client in clients]

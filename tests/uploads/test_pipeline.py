@@ -83,6 +83,26 @@ def test_an_error_decays_in_rounds_of_absence(make_experiment):
     assert {client: float(vectors["compression round"]) for client, vectors in held.items()} == last
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_training_does_not_copy_what_the_transforms_keep(make_experiment, monkeypatch, executor):
+    """Of FedNova's uploads the number of effective steps is too short to be compressed, and has no error."""
+    seen = []
+    client = option("strategy/client", "fednova")
+    finish = type(client).finish
+
+    def observed(self, model, received, client_state, constants, info):
+        seen.append(client_state)
+        return finish(self, model, received, client_state, constants, info)
+
+    monkeypatch.setattr(type(client), "finish", observed)
+    nova = Strategy(client=client, server=option("strategy/server", "fednova"))
+    how, hardware = compression("topk", fraction=0.1), {"executor": executor}
+    experiment = make_experiment(network=mlp, strategy=nova, compression=how, clients_per_round=6, hardware=hardware)
+    _, states, _ = rounds(experiment, 2)
+    assert seen and all(state == {} for state in seen)
+    assert {tuple(held) for held in states[-1].client_states.held.values()} == {("compression error of direction",)}
+
+
 @pytest.mark.parametrize("down", ["none", "half"])
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc"])
 def test_control_variates_follow_what_has_arrived(make_experiment, name, down):
