@@ -11,6 +11,7 @@ import torch
 
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.evaluation_split import EvaluationSplit
+from fedrun.data.offsets import offsets_of
 from fedrun.system.errors import InputError
 
 
@@ -40,10 +41,10 @@ class ClientIndices:
                 raise InputError(
                     f"the samples of client {client} are {part.dtype} {list(part.shape)}; allowed: integers [n]"
                 )
-        offsets = np.cumsum([0, *(len(part) for part in parts)])
+        offsets = offsets_of([len(part) for part in parts])
         samples = np.concatenate(parts) if parts else np.empty(0)
         texts = None if names is None else tuple(map(str, names))
-        return cls(torch.from_numpy(samples.astype(np.int64)), torch.from_numpy(offsets.astype(np.int64)), texts)
+        return cls(torch.from_numpy(samples.astype(np.int64)), torch.from_numpy(offsets), texts)
 
     @classmethod
     def single(cls, samples: torch.Tensor, name: str) -> ClientIndices:
@@ -61,7 +62,7 @@ class ClientIndices:
         """The indices of some clients (bool ``[N]``), under their present names."""
         mask = torch.from_numpy(selected)
         samples = self.samples[torch.repeat_interleave(mask, self.sizes)]
-        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), self.sizes[mask].cumsum(0)])
+        offsets = torch.from_numpy(offsets_of(self.sizes.numpy()[selected]))
         return ClientIndices(samples, offsets, tuple(self.name(int(client)) for client in np.flatnonzero(selected)))
 
     def class_counts(self, targets: torch.Tensor, classes: int) -> torch.Tensor:

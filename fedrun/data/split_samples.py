@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedrun.data.federation import ClientIndices
+from fedrun.data.offsets import offsets_of
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,7 @@ def split_samples(
         remaining &= samples > np.repeat(last_training, sizes) + overlap
 
     def part(chosen: np.ndarray) -> ClientIndices:
-        counts = np.bincount(client[chosen], minlength=len(clients))
-        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
-        return ClientIndices(torch.from_numpy(samples[chosen]), offsets, clients.names)
+        offsets = offsets_of(np.bincount(client[chosen], minlength=len(clients)))
+        return ClientIndices(torch.from_numpy(samples[chosen]), torch.from_numpy(offsets), clients.names)
 
     return part(training), part(remaining)

@@ -10,6 +10,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedrun.data.federation import ClientIndices
+from fedrun.data.offsets import offsets_of
 from fedrun.execution.client_training import train_client
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.models.inference import FORWARD_BATCH, evaluate, labelled_embeddings, per_client
@@ -82,7 +83,7 @@ def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
     else:
         context.network.load(job.received[MODEL])
         parts = [context.clients[client] for client in job.cohort.tolist()]
-        indices = ClientIndices(torch.cat(parts), torch.tensor([0, *map(len, parts)]).cumsum(0))
+        indices = ClientIndices(torch.cat(parts), torch.from_numpy(offsets_of([*map(len, parts)])))
         losses, _ = per_client(evaluate(context.network, context.samples, indices.samples, FORWARD_BATCH), indices)
     if context.attack is not None and job.sends_models:
         for position, client in enumerate(job.cohort.tolist()):

@@ -26,6 +26,7 @@ import torch
 
 from fedrun.data.datasets.regular_file import stat_regular
 from fedrun.data.download.catalogue import CACHE
+from fedrun.data.offsets import offsets_of
 from fedrun.system.checksums import CHECKSUMS, damaged_files, write_checksums
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
@@ -63,7 +64,7 @@ class Index:
     @property
     def offsets(self) -> np.ndarray:
         """int64 ``[users + 1]``: user u has samples ``offsets[u]`` to ``offsets[u + 1]``."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes, dtype=np.int64)])
+        return offsets_of(self.sizes)
 
     @property
     def sample_bytes(self) -> int:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 from annotated_types import Gt, Lt
 
@@ -14,6 +13,7 @@ from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Users
 from fedrun.data.datasets.image_cache import ClassFiles, class_folders, images_in, split_files
 from fedrun.data.datasets.image_files import ImageFiles
+from fedrun.data.offsets import offsets_of
 from fedrun.system.errors import InputError
 
 
@@ -59,7 +59,7 @@ class DomainFolders(ImageFiles):
             for part, split in enumerate(("train", "test"))
         )
         sizes = [sum(len(files[part]) for files in groups[domain]) for part in (0, 1) for domain in groups]
-        users = Users((*groups, *groups), torch.from_numpy(np.cumsum([0, *sizes])), len(groups))
+        users = Users((*groups, *groups), torch.from_numpy(offsets_of(sizes)), len(groups))
         return replace(self.decoded(names, train, test), users=users)
 
     def _class_names(self, source: Path, domains: dict[str, Path]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from fedrun.config.identity import Neutral
 from fedrun.data.datasets.base import Dataset, Encoding, Spec, Symbols
 from fedrun.data.datasets.leaf import Decoder, FileFormat, LeafDataset, LeafJson
 from fedrun.data.datasets.user_tables import ParquetTable
+from fedrun.data.offsets import offsets_of
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.data.tasks.symbols import LanguageModelling
 from fedrun.system.errors import InputError
@@ -86,7 +87,7 @@ def whole_windows(dataset: Dataset) -> Dataset:
     assert users is not None
     starts, sizes = users.offsets[:-1], users.offsets.diff()
     chosen = torch.cat([torch.arange(first, first + size, window) for first, size in zip(starts, sizes, strict=True)])
-    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), (-(-sizes // window)).cumsum(0)])
+    offsets = torch.from_numpy(offsets_of((-(-sizes // window)).numpy()))
     inputs = dataset.inputs[chosen]
     targets = torch.cat([inputs[:, 1:].to(torch.int64), dataset.targets[chosen, None].to(torch.int64)], dim=1)
     return replace(

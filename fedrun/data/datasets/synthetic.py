@@ -11,6 +11,7 @@ from annotated_types import Ge, Le
 from fedrun.config.config_class import config_class
 from fedrun.config.marks import NoEffect
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Users
+from fedrun.data.offsets import offsets_of
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
 from fedrun.system.randomness import numpy_generator
@@ -81,7 +82,7 @@ class Synthetic(DatasetConfig):
         ]
         inputs = np.concatenate([x for x, _ in parts])
         targets = np.concatenate([y for _, y in parts])
-        offsets = np.cumsum([0, *(len(y) for _, y in parts)])
+        offsets = offsets_of([len(y) for _, y in parts])
         names = tuple(str(client) for client in range(self.clients))
         return Dataset(
             spec=self.spec,

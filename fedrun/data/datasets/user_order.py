@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fedrun.data.datasets.base import Users
+from fedrun.data.offsets import offsets_of
 
 
 def by_user(owner: np.ndarray, names: Sequence[str], test: np.ndarray) -> tuple[np.ndarray, Users]:
@@ -23,9 +24,8 @@ def by_user(owner: np.ndarray, names: Sequence[str], test: np.ndarray) -> tuple[
     """
     order = np.lexsort((owner, test))  # stable
     groups, sizes = np.unique((test * len(names) + owner)[order], return_counts=True)
-    offsets = torch.from_numpy(np.cumsum([0, *sizes]))
     users = tuple(names[number % len(names)] for number in groups)
-    return order, Users(users, offsets, int((groups < len(names)).sum()))
+    return order, Users(users, torch.from_numpy(offsets_of(sizes)), int((groups < len(names)).sum()))
 
 
 def numbered(names: Sequence[str | int]) -> tuple[np.ndarray, list[str]]:

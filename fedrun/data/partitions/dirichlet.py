@@ -10,7 +10,8 @@ from annotated_types import Ge, Gt, Le
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.index_groups import offsets_of, shuffle_groups, sort_by_class, split_groups
+from fedrun.data.offsets import offsets_of
+from fedrun.data.partitions.index_groups import shuffle_groups, sort_by_class, split_groups
 from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 from fedrun.system.errors import InputError
 

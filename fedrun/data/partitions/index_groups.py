@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fedrun.data.federation import ClientIndices
+from fedrun.data.offsets import offsets_of
 from fedrun.system.errors import InputError
 
 
@@ -39,11 +40,6 @@ def lognormal_sizes(total: int, clients: int, sigma: float, rng: np.random.Gener
             f"{total}; use a smaller sigma or fewer clients"
         )
     return sizes
-
-
-def offsets_of(sizes: np.ndarray) -> np.ndarray:
-    """The beginnings of groups of these sizes, and the end of the last one: int64 ``[len(sizes) + 1]``."""
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)])
 
 
 def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -13,8 +13,9 @@ from annotated_types import Ge, Gt, Le, Lt
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Users
 from fedrun.data.federation import ClientIndices, Federation
+from fedrun.data.offsets import offsets_of
 from fedrun.data.partitions.base import Partition
-from fedrun.data.partitions.index_groups import offsets_of, ranges
+from fedrun.data.partitions.index_groups import ranges
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import chosen_seed
 

@@ -9,7 +9,8 @@ from annotated_types import Ge
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset
 from fedrun.data.federation import Federation
-from fedrun.data.partitions.index_groups import even_sizes, offsets_of, ranges, sort_by_class, split_consecutive
+from fedrun.data.offsets import offsets_of
+from fedrun.data.partitions.index_groups import even_sizes, ranges, sort_by_class, split_consecutive
 from fedrun.data.partitions.train_split import TrainSplitPartition, with_pooled_test
 
 
