@@ -84,17 +84,17 @@ class Classifier(PostTraining):
         dataset, layout, count = phase.federation.dataset, phase.network.layout, len(models)
         encoders = FrozenEncoders(phase.network, {str(number): model for number, model in enumerate(models)})
         width, clients = count * layout.embedding, phase.federation.train
+        spec = Spec((width,), dataset.spec.classes, task=dataset.spec.task)
         encoding = ConcatenatedFeatures(phase.samples.encoding, dataset.inputs.ndim - 1, encoders)
         cached, embed, samples = self._caches_features(dataset), None, phase.samples
         if cached:
             inputs = compute_features(samples, phase.federation.used_samples, encoding, width)
-            spec = Spec((width,), dataset.spec.classes)
             dataset = replace(dataset, spec=spec, encoding=Scaled(1.0), inputs=inputs, augmentation=None)
             samples = Samples.of(dataset, samples.device)
         elif self.encoder_mode == "train":
             embed = partial(concatenated_embeddings, encoders)
         else:
-            dataset = replace(dataset, spec=Spec((width,), dataset.spec.classes), encoding=encoding)
+            dataset = replace(dataset, spec=spec, encoding=encoding)
             samples = replace(samples, encoding=encoding)
         model = WideHead(
             width, layout.has_head_bias, joined_heads(models, layout) if self.initial == "clusters" else None, embed

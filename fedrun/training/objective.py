@@ -107,7 +107,9 @@ class Objective:
         with self._computing:
             computed = self._frozen.outputs(x)
         self.compared += len(computed) * len(x)
-        references = {name: Outputs(z.float(), embedded.float()) for name, (embedded, z) in computed.items()}
+        references = {
+            name: Outputs(z.float(), embedded.float(), task=self._task) for name, (embedded, z) in computed.items()
+        }
         return Outputs(logits, embeddings, references, earlier, self._task)
 
     @property

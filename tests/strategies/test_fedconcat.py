@@ -16,6 +16,7 @@ from torch import nn
 from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.data.datasets.augmentation import Augmentation
+from fedrun.data.tasks.classification import Classification
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.participation.base import select
 from fedrun.models.parallel_encoders import ParallelEncoders
@@ -464,6 +465,30 @@ def test_refused_before_the_first_round(make_experiment):
 def test_what_does_not_go_together(overrides, message):
     with pytest.raises(InputError, match=message):
         build_experiment(compose(overrides).config)
+
+
+@dataclass(frozen=True)
+class Doubled(Classification):
+    """Twice the cross-entropy."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return 2 * super().loss(outputs, targets)
+
+
+@pytest.mark.parametrize("features", ["cached", "recomputed"])
+def test_the_classifier_is_trained_for_the_datasets_task(make_experiment, features):
+    """A step with twice the loss at half the rate is the same step; without momentum also several."""
+    data, strategy = small_images(60, 30), fedconcat(rounds=1, clusters=2)
+    strategy = replace(strategy, post_training=replace(strategy.post_training, features=features))
+    doubled = replace(data, spec=replace(data.spec, task=Doubled()))
+    after, tests = [], []
+    for dataset, lr in ((data, 0.1), (doubled, 0.05)):
+        experiment = make_experiment(dataset=dataset, network=mlp, strategy=strategy, rounds=2, local={"lr": lr})
+        state = advanced(simulation := Simulation(experiment), 2)
+        after.append(state.server.model)
+        tests.append(simulation.test(state)["test/loss"])
+    torch.testing.assert_close(*after)
+    assert tests[1] == pytest.approx(2 * tests[0], rel=1e-5)
 
 
 def test_the_classifiers_own_rate_and_decay(make_experiment):
