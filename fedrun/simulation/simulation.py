@@ -37,7 +37,7 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.simulation.active_phase import ActivePhase
 from fedrun.simulation.costs import Costs
 from fedrun.simulation.federation import prepare_federation
-from fedrun.simulation.finite_uploads import require_finite
+from fedrun.simulation.finite_checks import check_models, check_uploads
 from fedrun.simulation.first_phase import first_phase
 from fedrun.simulation.round_runner import RoundRunner
 from fedrun.simulation.round_work import RoundWork
@@ -275,8 +275,8 @@ class Simulation:
             in seconds.
 
         Raises:
-            RunError: no client's upload was finite. With user-level privacy, where such uploads count as zero, only if
-                the global model had overflowed.
+            RunError: a model is not finite after the server's step, or no client's upload was finite. With user-level
+                privacy, where such uploads count as zero, the latter only if the global model had overflowed.
         """
         began = time.perf_counter()
         phase = self.phase(state)
@@ -297,7 +297,7 @@ class Simulation:
             _ = self.thresholds  # by all ranks together, also those that train no client of this round
         if len(cohort):
             result = runner.run(state, cohort, lambda done: progress(done, len(cohort)), uploads.started)
-            require_finite(state, cohort, result, privacy)
+            check_uploads(state, cohort, result, privacy)
             if not result.accepted:
                 result = without_displacement(phase, result)
         else:
@@ -309,6 +309,7 @@ class Simulation:
         # a copy, because the server step may overwrite the means
         last_mean = None if state.last_mean is None else result.updates[0].mean[MODEL].clone()
         models, steps = aggregate(phase, state, result, context, sums_only=privacy.sees_sums_only)
+        check_models(state.round, models, privacy)
         ended = time.perf_counter()
         metrics |= {
             "train/loss": result.loss,

@@ -551,8 +551,22 @@ def test_a_server_that_diverges_is_told_from_training_that_does(make_experiment)
     simulation = Simulation(make_experiment())
     state = simulation.initial()
     state.server.model.fill_(float("nan"))
-    with pytest.raises(RunError, match=r"the global model was not finite before this round"):
+    with pytest.raises(RunError, match=r"the global model had overflowed before, by the server's step"):
         simulation.advance(state)
+
+
+class Dividing(FedAvg):
+    """Divides by zero."""
+
+    def aggregate(self, state, update, round):
+        return replace(state, model=update.mean[MODEL] / 0), {}
+
+
+def test_a_step_of_the_server_that_leaves_no_finite_model_ends_the_run_in_its_round(make_experiment):
+    chosen = replace(strategy("fedavg"), server=Dividing(weighting="samples"))
+    simulation = Simulation(make_experiment(network=mlp, strategy=chosen, rounds=1))
+    with pytest.raises(RunError, match=r"^round 1: the global model is not finite any more, by the server's step"):
+        simulation.advance(simulation.initial())
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

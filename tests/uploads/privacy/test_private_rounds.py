@@ -272,10 +272,14 @@ def test_a_round_without_a_finite_upload_is_noise_alone(make_experiment, caplog,
 
 
 def test_noise_that_overflows_the_model_ends_the_run(make_experiment):
-    """The second round's clients cannot train; local.lr has no part in it."""
-    for settings in ({"noise_multiplier": 1e30}, {"noise_multiplier": 1e30, "clip": 1e30}):
-        experiment = make_experiment(network=mlp, clients_per_round=6, privacy=private(**settings))
-        with pytest.raises(RunError, match=r"^round 2: no client's .* had overflowed before, by the noise") as caught:
+    """A model of 1e30 is finite, but no client can train it; local.lr has no part in it."""
+    for bound, reason in (
+        (1.0, r"^round 2: no client's .* had overflowed before, by the noise"),
+        (1e30, "^round 1: the global model is not finite any more, by the noise"),
+    ):
+        privacy = private(noise_multiplier=1e30, clip=bound)
+        experiment = make_experiment(network=mlp, clients_per_round=6, privacy=privacy)
+        with pytest.raises(RunError, match=reason) as caught:
             rounds(experiment, 2)
         assert "local" not in str(caught.value)
 
