@@ -67,7 +67,8 @@ def aggregate(
         if sums_only:  # who took part is private; the steps of all clients are taken as known
             arrived = replace(arrived, steps=steps_of(context.clients.sizes, context.local, len(context.client.passes)))
         combined, transforms, measured = pipeline.combine(arrived, sent, server.transforms, round)
-        after, metrics = _next_state(phase, server, combined, round)
+        usable = combined.without_participants() if sums_only else combined
+        after, metrics = _next_state(phase, server, usable, round)
         models[number] = replace(after, transforms={**server.transforms, **transforms})
         steps.append({**{f"server/{name}": value for name, value in metrics.items()}, **measured})
     values: dict[str, list[float]] = {}  # a step of one model may have metrics that another's has not

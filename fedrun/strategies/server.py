@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -76,7 +76,8 @@ class Senders:
 class CohortUpdate(Senders):
     """The result of a cohort's local training.
 
-    Clients whose upload is not finite are left out of everything but ``excluded``.
+    Clients whose upload is not finite are left out of everything but ``excluded``. With user-level privacy the server
+    strategy receives :meth:`without_participants`.
 
     Attributes:
         steps: int64 ``[C]``, SGD steps made; of all N clients with user-level privacy, which hides who has taken part.
@@ -116,6 +117,12 @@ class CohortUpdate(Senders):
         """The update of no clients."""
         none = torch.zeros(0, dtype=torch.int64)
         return cls(clients=none, samples=none, steps=none, mean={}, weights=none.double())
+
+    def without_participants(self) -> CohortUpdate:
+        """What a server may use that must not learn who has taken part: :attr:`mean`, :attr:`steps` and
+        :attr:`count`. The other fields are those of an update of no clients.
+        """
+        return replace(self.empty(), mean=self.mean, steps=self.steps, represented=self.count)
 
     @property
     def total_weight(self) -> float:

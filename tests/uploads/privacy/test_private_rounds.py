@@ -8,13 +8,18 @@ import re
 from collections import OrderedDict
 from dataclasses import replace
 from itertools import pairwise
+from typing import ClassVar
 
 import pytest
 import torch
 
 from fedrun.config.build import option
+from fedrun.config.config_class import config_class
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.fedavg import FedAvg
+from fedrun.strategies.server import CohortUpdate
+from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError, RunError
 from fedrun.system.randomness import generator
 from fedrun.uploads.attacks.gaussian import Gaussian
@@ -282,6 +287,30 @@ def test_noise_that_overflows_the_model_ends_the_run(make_experiment):
         with pytest.raises(RunError, match=reason) as caught:
             rounds(experiment, 2)
         assert "local" not in str(caught.value)
+
+
+@config_class
+class Watching(FedAvg):
+    """Sees who has taken part, if it is shown."""
+
+    seen: ClassVar[list[CohortUpdate]] = []
+
+    def aggregate(self, state, update, round):
+        self.seen.append(update)
+        return super().aggregate(state, update, round)
+
+
+def test_the_servers_strategy_is_not_shown_who_took_part(make_experiment):
+    Watching.seen.clear()
+    strategy = Strategy(client=SGD, server=Watching(weighting="samples"))
+    experiment = make_experiment(network=mlp, clients_per_round=3, strategy=strategy, privacy=private(clip=1.0))
+    rounds(experiment)
+    (update,) = Watching.seen
+    assert update.count == 3 and MODEL in update.mean
+    assert len(update.steps) == 6  # of all clients
+    for vector in (update.clients, update.samples, update.weights, update.processed):
+        assert len(vector) == 0
+    assert math.isnan(update.loss) and math.isnan(update.score) and update.excluded == ()
 
 
 def test_local_noise_that_overflows(make_experiment):
