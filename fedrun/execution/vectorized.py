@@ -23,10 +23,10 @@ from fedrun.execution.vmap import vmap_problem
 from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.strategies.client import compares_embeddings, overrides
 from fedrun.strategies.client_contract import (
-    check_batch,
     check_direction,
     checked_frozen,
     checked_linear_correction,
+    limited,
 )
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
@@ -179,14 +179,13 @@ class Vectorized(Executor):
             def gradient(
                 parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True, first: int = first
             ) -> torch.Tensor:
-                check_batch(strategy, batch)
                 return objective.gradient(parameters, first + batch)
 
             if fused:
                 objective.descend(weights, first, rate, linear)
             else:
                 direction = strategy.direction if check is None or first > firsts[0] else check.direction
-                step = direction(gradient, weights, constants) if directs else gradient(weights, 0)
+                step = direction(limited(strategy, gradient), weights, constants) if directs else gradient(weights, 0)
                 check_direction(strategy, step, weights, constants)
                 optimizer_step(weights, step, optimizer, rate, local, correction, frozen)
             if local.repair_nonfinite:

@@ -127,8 +127,9 @@ class ClientStrategy:
         wants: measurements that the executor makes for the client.
         reference_models: names of constants that are models ``[P]``; :meth:`loss` receives their outputs, too.
         needs_classes: whether it requires a classification task; by default if it :attr:`wants` labels.
-        passes: one number per batch of a step: how many forward and backward passes it gets. ``(1,)``: one batch, one
-            gradient. Anything else needs a :meth:`direction` that calls ``gradient`` that often.
+        passes: one number per batch of a step: how many forward and backward passes it gets at most. ``(1,)``: one
+            batch, one gradient. Anything else needs a :meth:`direction` that calls ``gradient`` that often. Costs and
+            virtual time are predicted from it.
         assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes its own SGD steps
             besides the optimizer's; then ``local.optimizer`` must be ``sgd``.
         reported: the accuracy that the strategy's paper reports: of which models, and how averaged. The default is the

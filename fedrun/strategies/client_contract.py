@@ -9,7 +9,7 @@ import torch
 
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy, LinearCorrection, Measurement, Outputs
+from fedrun.strategies.client import ClientStrategy, Gradient, LinearCorrection, Measurement, Outputs
 from fedrun.strategies.contract import changed, check_names, is_tensor, listed, mistake, owner
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
@@ -242,17 +242,28 @@ def check_direction(strategy: ClientStrategy, direction: object, model: torch.Te
             raise mistake(strategy, "direction", f"{what} itself", "a new tensor, such as a clone")
 
 
-def check_batch(strategy: ClientStrategy, batch: int) -> None:
-    """Reject the number of a batch that a step does not have.
+def limited(strategy: ClientStrategy, gradient: Gradient) -> Gradient:
+    """The gradients of one step, as many of each batch as :attr:`ClientStrategy.passes` allows.
 
     Raises:
-        InputError: naming the method.
+        InputError: when called, naming the method: the step has no such batch, or its gradients are used up.
     """
-    if batch not in range(len(strategy.passes)):
-        raise InputError(
-            f"{owner(strategy)}.direction: asks for the gradient of batch {batch}; allowed with "
-            f"passes={strategy.passes}: {', '.join(map(str, range(len(strategy.passes))))}"
-        )
+    left = list(strategy.passes)
+
+    def compute(parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True) -> torch.Tensor:
+        asked = f"{owner(strategy)}.direction: asks for the gradient of batch {batch}"
+        if batch not in range(len(left)):
+            numbers = ", ".join(map(str, range(len(left))))
+            raise InputError(f"{asked}; allowed with passes={strategy.passes}: {numbers}")
+        if not left[batch]:
+            raise InputError(
+                f"{asked} more often in a step than passes={strategy.passes} says; allowed: as often, or a larger "
+                "number there, from which costs and virtual time are predicted"
+            )
+        left[batch] -= 1
+        return gradient(parameters, batch, moves_buffers=moves_buffers)
+
+    return compute
 
 
 def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[str, int], model: torch.Tensor) -> None:

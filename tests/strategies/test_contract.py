@@ -238,6 +238,19 @@ def test_the_gradient_of_a_batch_that_a_step_does_not_have(experiment: Experimen
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
+def test_more_gradients_than_a_step_is_said_to_have(experiment: Experiment, executor: str) -> None:
+    """The time that a deadline predicts would be too short."""
+    hardware = option("hardware", "cpu", executor=executor, threads=1)
+
+    def hook(s: SGD, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        return gradient(model + gradient(model, 0), 0)
+
+    simulation = with_part(replace(experiment, hardware=hardware), "client", "direction", hook)
+    with pytest.raises(InputError, match=r"gradient of batch 0 more often in a step than passes=\(1,\) says; allowed"):
+        simulation.advance(simulation.initial())
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("value", [0.5, torch.tensor(0.5)])
 def test_an_upload_that_is_no_vector(experiment: Experiment, executor: str, value: object) -> None:
     def finish(s: SGD, model: torch.Tensor, *rest: object) -> object:
@@ -572,7 +585,10 @@ def test_a_method_that_mixes_the_clients_of_a_group(experiment: Experiment, meth
         {"finish": lambda s, model, *rest: ({MODEL: model * random.random()}, {})},
         {"finish": lambda s, model, *rest: ({MODEL: model + torch.randn_like(model)}, {})},
         {"finish": lambda s, model, *rest: ({MODEL: model * OWN_GENERATOR.random()}, {})},
-        {"direction": lambda s, gradient, model, c: gradient(model, 0).add_(gradient(model + 0.1, 0)).mul_(0.5)},
+        {
+            "passes": (2,),
+            "direction": lambda s, gradient, model, c: gradient(model, 0).add_(gradient(model + 0.1, 0)).mul_(0.5),
+        },
         {
             "constants": lambda s, received, state, client: {"anchor": received[MODEL], "velocity": 0 * client.samples},
             "direction": lambda s, gradient, model, c: c["velocity"].add_(1) + c["anchor"] + gradient(model, 0),
