@@ -173,7 +173,8 @@ class RoundRunner:
         if CENTRES in self.phase.client.needs:
             received[CENTRES] = torch.stack(self._sent_models(state))
         received |= self.executor.context.pipeline.broadcast(server.transforms)
-        steps = self.phase.server.steps(server, clients, self.executor.usual_steps[clients])
+        round = self.phase.round(state.round, model, state.membership)
+        steps = self.phase.server.steps(server, clients, self.executor.usual_steps[clients], round)
         check_counts(self.phase.server, "steps", steps, len(clients), 1)
         return self._downloaded(CohortJob(clients, state.round, received, state.client_states, steps, mixture=mixture))
 

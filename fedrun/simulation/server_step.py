@@ -50,23 +50,19 @@ def aggregate(
         context: context of the local work.
         sums_only: whether the server may use only the sum of the uploads (:attr:`Privacy.sees_sums_only`).
     """
-    clients, layout, pipeline = len(phase.federation.train), phase.network.layout, context.pipeline
-    nearest = None if result.membership is None else result.membership.argmax(1)[result.membership.any(1)]
     models, steps = list(result.models), []
     seed_generators(address(phase.seed, "hooks", state.round), state.server.model.device)
     for number, update in enumerate(result.updates):
         if not (update.mean or len(update.clients)):  # clients that send nothing have no mean
             continue
-        members = clients if nearest is None else int((nearest == number).sum())
-        rate, momentum = phase.local.rate(state.round), phase.local.momentum
-        round = Round(state.round, phase.end, members, layout, phase.seed, rate, momentum)
+        round = phase.round(state.round, number, result.membership)
         server = result.models[number]
         sent = phase.server.broadcast(server)
         counts = context.label_counts[update.clients] if "label_counts" in phase.server.wants else None
         arrived = _attacked(phase, replace(update, label_counts=counts), sent[MODEL], context)
         if sums_only:  # who took part is private; the steps of all clients are taken as known
             arrived = replace(arrived, steps=steps_of(context.clients.sizes, context.local, len(context.client.passes)))
-        combined, transforms, measured = pipeline.combine(arrived, sent, server.transforms, round)
+        combined, transforms, measured = context.pipeline.combine(arrived, sent, server.transforms, round)
         usable = combined.without_participants() if sums_only else combined
         after, metrics = _next_state(phase, server, usable, round)
         models[number] = replace(after, transforms={**server.transforms, **transforms})

@@ -25,7 +25,7 @@ from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.strategies.post_training import ComputeFeatures, PostTraining
-from fedrun.strategies.server import ServerState
+from fedrun.strategies.server import Round, ServerState
 from fedrun.strategies.sgd import SGD
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
@@ -143,7 +143,7 @@ class FewSteps(FedAvg):
 
     most: Annotated[int, Ge(1)]
 
-    def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
+    def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor, round: Round) -> torch.Tensor:
         return usual.clamp_max(self.most)
 
 

@@ -129,8 +129,8 @@ class HeadRefinement(ServerStrategy):
         state = self.base.init(model, layout, clients)
         return ServerState(state.model, {**state.slots, **self._adam.init(model[layout.head], self.moments)})
 
-    def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
-        return self.base.steps(state, cohort, usual)
+    def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor, round: Round) -> torch.Tensor:
+        return self.base.steps(state, cohort, usual, round)
 
     def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
         return self.base.weights(state, senders)

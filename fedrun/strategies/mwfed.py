@@ -65,7 +65,7 @@ class MWFedServer(ServerStrategy):
     def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
         return ServerState(model, {WEIGHTS: torch.ones(clients, dtype=torch.float64)})
 
-    def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
+    def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor, round: Round) -> torch.Tensor:
         # τ_k = max(1, round(Σ τ p_k)): the round's total work is FedAvg's
         share = state.slots[WEIGHTS].cpu()[cohort]
         return (usual.sum() * share / share.sum()).round().clamp_min(1).to(torch.int64)

@@ -18,7 +18,7 @@ from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.contract import check_counts
 from fedrun.strategies.local_training import LocalTraining
-from fedrun.strategies.server import ServerState, ServerStrategy
+from fedrun.strategies.server import Round, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import address
@@ -89,6 +89,17 @@ class Phase:
         """The vectors of a server's broadcast that the clients need."""
         needs = self.client.needs | {MODEL}
         return {name: vector for name, vector in self.server.broadcast(server).items() if name in needs}
+
+    def round(self, index: int, model: int, membership: torch.Tensor | None) -> Round:
+        """What the server strategy may know of round 0, 1, .. for a model, given its number and the clients' weights of
+        all models, ``[N, M]``; None: there is one model.
+        """
+        clients = len(self.federation.train)
+        if membership is not None:
+            nearest = membership.argmax(1)[membership.any(1)]
+            clients = int((nearest == model).sum())
+        local = self.local
+        return Round(index, self.end, clients, self.network.layout, self.seed, local.rate(index), local.momentum)
 
     def initial_model(self, number: int = 0) -> torch.Tensor:
         """The initial vector ``[P]`` of a model. It is rebuilt, so that no state has to contain it; a network with

@@ -241,7 +241,7 @@ class ServerStrategy(ABC):
         """
         return ServerState(model)
 
-    def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
+    def steps(self, state: ServerState, cohort: torch.Tensor, usual: torch.Tensor, round: Round) -> torch.Tensor:
         """The number of local steps of each of the cohort (int64 ``[C]``): ``usual``, int64 ``[C]``, by default."""
         return usual
 

@@ -612,6 +612,27 @@ def test_client_states_are_a_value():
     assert ClientStates().updated({1: {}}) == ClientStates()
 
 
+class CommonSteps(FedAvg):
+    """All clients make the same number of steps, which is drawn in every round, as in ProxSkip."""
+
+    def steps(self, state, cohort, usual, round):
+        drawn = torch.randint(1, 9, (1,), generator=generator(round.seed, "strategy/steps", round.index))
+        return drawn.expand(len(cohort))
+
+
+def test_a_server_may_draw_the_numbers_of_steps(make_experiment):
+    chosen = replace(strategy("fedavg"), server=CommonSteps(weighting="samples"))
+    experiment = make_experiment(sizes=(4, 4, 4), network=mlp, strategy=chosen, seed=3, clients_per_round=3, rounds=4)
+    simulation = Simulation(experiment)
+    state, steps = simulation.initial(), []
+    for _ in range(4):
+        after, _ = simulation.advance(state)
+        steps.append((after.totals.client_samples - state.totals.client_samples) / 12)  # of a batch of 4 each
+        state = after
+    drawn = [torch.randint(1, 9, (1,), generator=generator(3, "strategy/steps", round)) for round in range(4)]
+    assert steps == [int(number) for number in drawn] and len(set(steps)) > 1
+
+
 class HeadFirst(ClientStrategy):
     """Moves the head alone in the first epoch, the encoder alone afterwards; both ways have random targets."""
 

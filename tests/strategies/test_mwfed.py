@@ -46,15 +46,15 @@ def test_one_round(growth, losses, expected):
     assert metrics == {"largest_weight": pytest.approx(1.2)}
     assert server.weights(state, senders_of((1, 3))).tolist() == pytest.approx(expected, abs=1e-9)
     cohort, usual = torch.tensor([0, 1]), torch.tensor([5, 5])
-    assert server.steps(state, cohort, usual).tolist() == [6, 4]
-    assert server.steps(state, torch.tensor([1]), torch.tensor([5])).tolist() == [5]
+    assert server.steps(state, cohort, usual, round_of(0, 2)).tolist() == [6, 4]
+    assert server.steps(state, torch.tensor([1]), torch.tensor([5]), round_of(0, 2)).tolist() == [5]
 
 
 def test_everybody_makes_a_step():
     server = mwfed().server
     state = start(server, 1.0)
     state = replace(state, slots={"weights": torch.tensor([1.999, 0.001], dtype=torch.float64)})
-    assert server.steps(state, torch.tensor([1, 0]), torch.tensor([2, 2])).tolist() == [1, 4]
+    assert server.steps(state, torch.tensor([1, 0]), torch.tensor([2, 2]), round_of(0, 2)).tolist() == [1, 4]
 
 
 def test_weights_survive_any_loss():
@@ -67,8 +67,8 @@ def test_weights_survive_any_loss():
         state, _ = server.aggregate(state, update, round_of(0, 2))
     weights = state.slots["weights"]
     assert weights.sum().item() == pytest.approx(2) and (weights > 0).all()
-    assert server.steps(state, torch.tensor([1]), torch.tensor([5])).tolist() == [5]
-    assert server.steps(state, torch.tensor([0, 1]), torch.tensor([5, 5])).tolist() == [10, 1]
+    assert server.steps(state, torch.tensor([1]), torch.tensor([5]), round_of(0, 2)).tolist() == [5]
+    assert server.steps(state, torch.tensor([0, 1]), torch.tensor([5, 5]), round_of(0, 2)).tolist() == [10, 1]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from torch import nn
 from fedrun.config.build import option
 from fedrun.models.flat_network import Layout, layout_of
 from fedrun.strategies import svm
-from fedrun.strategies.server import CohortUpdate, Round, ServerState
+from fedrun.strategies.head_refinement import HeadRefinement
+from fedrun.strategies.server import CohortUpdate, Round, ServerState, ServerStrategy
 from fedrun.strategies.svm import Kernel, fit, spread_out_loss
 from fedrun.strategies.turbosvm import TurboSVM
 from fedrun.strategies.vectors import MODEL
@@ -31,7 +32,7 @@ from ..helpers.naive_turbosvm import (
     selected,
     stacked,
 )
-from ..helpers.quadratic_clients import SCAFFOLD, UNIFORM, senders_of
+from ..helpers.quadratic_clients import SCAFFOLD, UNIFORM, round_of, senders_of
 from ..helpers.strategies import fedaws, turbosvm
 
 LINEAR = Kernel("linear", 1.0, 1.0, 3)
@@ -535,6 +536,11 @@ def test_large_cohorts_are_fitted_pair_by_pair(monkeypatch, kernel, classes, cli
     assert iterations == 50 or whole.early_stops == (iterations == 3 and clients > 1)
 
 
+def test_a_head_refinement_passes_every_hook_on_to_its_base():
+    hooks = {name for name in vars(ServerStrategy) if not name.startswith("_")}
+    assert hooks - vars(HeadRefinement).keys() == {"needs_classes"}  # it wants a head
+
+
 @pytest.mark.parametrize("make", [fedaws, turbosvm])
 def test_what_a_head_refinement_leaves_to_its_base(make):
     server = make(base=UNIFORM)
@@ -542,7 +548,7 @@ def test_what_a_head_refinement_leaves_to_its_base(make):
     assert server.weights(state, senders_of((1, 3))).tolist() == [1, 1]
     server = replace(server, base=option("strategy/server", "mwfed"))
     state = ServerState(torch.tensor([1.0]), {"weights": torch.tensor([1.5, 0.5], dtype=torch.float64)})
-    assert server.steps(state, torch.tensor([0, 1]), torch.tensor([4, 4])).tolist() == [6, 2]
+    assert server.steps(state, torch.tensor([0, 1]), torch.tensor([4, 4]), round_of(0, 2)).tolist() == [6, 2]
     server = replace(server, base=SCAFFOLD.server)
     state = ServerState(torch.tensor([1.0]), {"control": torch.tensor([2.0])})
     assert {key: each.item() for key, each in server.broadcast(state).items()} == {"model": 1.0, "control": 2.0}

@@ -298,7 +298,7 @@ def test_one_step_on_all_samples_is_not_on_a_part():
 def test_a_server_that_chooses_the_steps(make_experiment):
     @dataclass(frozen=True)
     class Hurry(FedAvg):
-        def steps(self, state, cohort, usual):
+        def steps(self, state, cohort, usual, round):
             return 2 * usual
 
     with pytest.raises(InputError, match=r"clients would make as many steps as the server requests, without noise"):
