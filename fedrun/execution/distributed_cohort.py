@@ -22,6 +22,7 @@ from fedrun.execution.ranks import Ranks
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.vectors import Vectors, on_device
+from fedrun.training.batches import batches_per_epoch
 
 T = TypeVar("T")
 
@@ -70,8 +71,7 @@ class DistributedCohort:
     def _loads(self, clients: torch.Tensor, steps: torch.Tensor) -> list[float]:
         """The samples that clients process in these numbers of steps, if all batches of a client have the same size."""
         sizes, batch = self._executor.context.clients.sizes[clients], self._executor.context.local.batch_size
-        batches = torch.ones_like(sizes) if batch is None else -(-sizes // batch)
-        loads: list[float] = (steps * sizes / batches).tolist()
+        loads: list[float] = (steps * sizes / batches_per_epoch(sizes, batch)).tolist()
         return loads
 
     def _is_local(self, clients: torch.Tensor, loads: Sequence[float]) -> torch.Tensor:

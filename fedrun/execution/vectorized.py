@@ -32,7 +32,7 @@ from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import address, generator, seed_generators
-from fedrun.training.batches import epochs
+from fedrun.training.batches import batches_per_epoch, epochs
 from fedrun.training.optimizer_step import fresh_state, linear_update, optimizer_step, repair
 from fedrun.training.record import Trained
 
@@ -121,12 +121,20 @@ class Vectorized(Executor):
             lambda: [generator(context.seed, "forward", job.round, client) for client in clients],
         )
         rate, together = context.local.rate(job.round), len(strategy.passes)
+        per_epoch = batches_per_epoch(context.clients.sizes[clients], context.local.batch_size)
         for working, begin, end in objective.batch_ranges():
             carried = None if optimizer is None else optimizer[-working:]
-            sizes, firsts = context.clients.sizes[clients[-working:]].tolist(), range(begin, end, together)
+            firsts = range(begin, end, together)
             first_check = check if begin == 0 else None
             self._descend(
-                weights[-working:], carried, objective, of_last(constants, working), rate, sizes, firsts, first_check
+                weights[-working:],
+                carried,
+                objective,
+                of_last(constants, working),
+                rate,
+                per_epoch[-working:],
+                firsts,
+                first_check,
             )
         sent = model
         if context.attack is not None and job.sends_models:
@@ -154,14 +162,14 @@ class Vectorized(Executor):
         objective: GroupObjective,
         constants: Vectors,
         rate: float,
-        sizes: Sequence[int],
+        per_epoch: torch.Tensor,
         firsts: range,
         check: IndependenceCheck | None,
     ) -> None:
         """Steps that the last c clients of a group all make, in place on parameters ``[c, T]`` and the
         optimizer's state ``[c, S]``.
 
-        ``sizes`` are the clients' numbers of samples, ``firsts`` the numbers of each step's first batch; ``check``
+        ``per_epoch`` are the clients' batches in an epoch (int64 ``[c]``), ``firsts`` the numbers of each step's first batch; ``check``
         checks the first of these directions.
         """
         strategy, local = self.context.client, self.context.local
@@ -173,7 +181,7 @@ class Vectorized(Executor):
         frozen, frozen_in = None, list[int]()
         for first in firsts:
             last = first + len(strategy.passes) - 1
-            if not plain and (running := self._epochs(sizes, last)) != frozen_in:
+            if not plain and (running := (last // per_epoch).tolist()) != frozen_in:
                 frozen, frozen_in = self._frozen(running), running
 
             def gradient(
@@ -190,11 +198,6 @@ class Vectorized(Executor):
                 optimizer_step(weights, step, optimizer, rate, local, correction, frozen)
             if local.repair_nonfinite:
                 repair(weights)
-
-    def _epochs(self, sizes: Sequence[int], batch: int) -> list[int]:
-        """The epoch of the batch of this number for clients of these numbers of samples."""
-        size = self.context.local.batch_size
-        return [batch // (1 if size is None else -(-samples // size)) for samples in sizes]
 
     def _frozen(self, epochs: Sequence[int]) -> torch.Tensor | None:
         """The parameters that do not move in clients' steps of these epochs, bool ``[c, T]``; None: all move."""

@@ -33,6 +33,11 @@ def epochs(
         batch_count -= -(-samples // batch)
 
 
+def batches_per_epoch(samples: torch.Tensor, batch_size: int | None) -> torch.Tensor:
+    """⌈n_k / B⌉ for clients with these numbers of samples (int64 ``[n]``), int64 ``[n]``; 1 if B is None."""
+    return torch.ones_like(samples) if batch_size is None else -(-samples // batch_size)
+
+
 def steps_of(samples: torch.Tensor, local: LocalTraining, batches_per_step: int = 1) -> torch.Tensor:
     """The number of SGD steps of clients with these numbers of samples (int64 ``[n]``), int64 ``[n]``.
 
@@ -41,8 +46,7 @@ def steps_of(samples: torch.Tensor, local: LocalTraining, batches_per_step: int 
     if local.steps is not None:
         return torch.full_like(samples, local.steps)
     assert local.epochs is not None
-    batches = torch.ones_like(samples) if local.batch_size is None else -(-samples // local.batch_size)
-    return -(-local.epochs * batches // batches_per_step)
+    return -(-local.epochs * batches_per_epoch(samples, local.batch_size) // batches_per_step)
 
 
 def smallest_batch(samples: torch.Tensor, batch_size: int | None) -> int:
