@@ -169,8 +169,8 @@ class Vectorized(Executor):
         """Steps that the last c clients of a group all make, in place on parameters ``[c, T]`` and the
         optimizer's state ``[c, S]``.
 
-        ``per_epoch`` are the clients' batches in an epoch (int64 ``[c]``), ``firsts`` the numbers of each step's first batch; ``check``
-        checks the first of these directions.
+        ``per_epoch`` are the clients' batches in an epoch (int64 ``[c]``), ``firsts`` the numbers of each step's first
+        batch; ``check`` checks the first of these directions.
         """
         strategy, local = self.context.client, self.context.local
         correction = checked_linear_correction(strategy, constants, weights.shape[-1])
