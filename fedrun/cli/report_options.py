@@ -152,8 +152,6 @@ def check_combination(given: argparse.Namespace, format: Format) -> None:
     contradictions = {
         "--config-dir: is given twice; allowed: one folder, with the options of both": len(given.config_dir) > 1,
         "--scale: allowed: with --table or --figure": given.scale and not (given.table or given.figure),
-        "--config-dir: allowed: with --table, --figure or --results": given.config_dir
-        and not (given.table or given.figure or given.results),
         "--against: allowed: with --curve": given.against and not given.curve,
         "--test: allowed: with --baseline": given.test and not given.baseline,
         f"--to {given.to}: allowed for a picture: a file whose name ends in .png, .pdf or .svg": given.to
@@ -282,7 +280,7 @@ def parser() -> argparse.ArgumentParser:
         type=existing_folder,
         default=[],
         metavar="FOLDER",
-        help="with --table, --figure or --results: folder of further options, as for fedrun, with your papers' tables",
+        help="folder of further options, as for fedrun: with your papers' tables, and the names of your options",
     )
     add("--results", action="store_true", help="every paper's table that has runs, and other experiments")
     return parser

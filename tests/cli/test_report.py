@@ -43,6 +43,22 @@ def test_markdown_is_the_default(runs, capsys):
     assert err == ""
 
 
+def test_own_options_are_named_as_on_the_command_line(folders, tmp_path, capsys):
+    option = tmp_path / "own" / "participation" / "least_loss.yaml"
+    option.parent.mkdir(parents=True)
+    option.write_text("_target_: mine.rules.LeastLoss\n")
+    for target, value in (("mine.rules.LeastLoss", 0.3), ("fedrun.experiment.participation.base.Participation", 0.6)):
+        folders.write(0, rows(0.1, value, value), changes={"participation._target_": target})
+    top = str(folders.top)
+    assert run([top, "--format", "csv"]) == 0
+    assert {row["participation"] for row in csv.DictReader(capsys.readouterr().out.splitlines())} == {
+        "LeastLoss",  # the option's name is in the folder of options only
+        "everyone",
+    }
+    assert run([top, "--config-dir", str(tmp_path / "own"), "--baseline", "participation=least_loss"]) == 0
+    assert "| participation=everyone | +30.00 " in capsys.readouterr().out
+
+
 def test_latex_csv_and_html_go_to_files(runs, tmp_path, capsys):
     starts = {
         "latex": "% needs \\usepackage{booktabs}\n",
