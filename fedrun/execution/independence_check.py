@@ -9,9 +9,10 @@ import torch
 
 from fedrun.config.own_methods import is_fedruns
 from fedrun.strategies.client import ClientStrategy, Gradient
-from fedrun.strategies.client_contract import check_direction, checked_linear_correction
+from fedrun.strategies.client_contract import checked_linear_correction
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.contract import owner
+from fedrun.strategies.direction_contract import check_direction
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import restored_generators, seed_generators

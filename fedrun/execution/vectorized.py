@@ -22,14 +22,10 @@ from fedrun.execution.stacked import StackedPerceptron
 from fedrun.execution.vmap import vmap_problem
 from fedrun.models.parallel_encoders import OutsideEncoder
 from fedrun.strategies.client import compares_embeddings, overrides
-from fedrun.strategies.client_contract import (
-    check_direction,
-    checked_frozen,
-    checked_linear_correction,
-    limited,
-)
+from fedrun.strategies.client_contract import checked_frozen, checked_linear_correction
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER
+from fedrun.strategies.direction_contract import checked_direction
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import address, generator, seed_generators
 from fedrun.training.batches import batches_per_epoch, epochs
@@ -192,9 +188,11 @@ class Vectorized(Executor):
             if fused:
                 objective.descend(weights, first, rate, linear)
             else:
-                direction = strategy.direction if check is None or first > firsts[0] else check.direction
-                step = direction(limited(strategy, gradient), weights, constants) if directs else gradient(weights, 0)
-                check_direction(strategy, step, weights, constants)
+                if directs:
+                    direction = strategy.direction if check is None or first > firsts[0] else check.direction
+                    step = checked_direction(strategy, direction, gradient, weights, constants)
+                else:
+                    step = gradient(weights, 0)
                 optimizer_step(weights, step, optimizer, rate, local, correction, frozen)
             if local.repair_nonfinite:
                 repair(weights)

@@ -2,7 +2,8 @@
 
 Hooks are written for tensors whose *last* dimension is the vector: the same code serves one client (``[P]``, ``[T]``)
 and a vectorised cohort (``[C, P]``, ``[C, T]``). P is the length of a model's vector and T ≤ P its trainable part, as
-in :mod:`fedrun.models.flat_network`.
+in :mod:`fedrun.models.flat_network`. The broadcast, which all clients share, has no dimension of clients: ``[m]`` each,
+the model ``[P]``, or ``[..., P]`` with each client's own private entries.
 """
 
 from __future__ import annotations
@@ -255,8 +256,9 @@ class ClientStrategy:
     def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
         """Vectors that the hooks below use in this round's local training.
 
-        Only :meth:`direction` may change them, in place. ``[..., m]`` each, or ``[m]`` if all clients share it: a
-        matrix that they share is flattened, a number is ``[1]``.
+        ``[..., m]`` each, or ``[m]`` if all clients share it: a matrix that they share is flattened, a number is
+        ``[1]``. Only :meth:`direction` may change them, in place; then a vector must be each client's own, also if it
+        begins at a shared one: ``received["v"].expand(*client.clients.shape, -1).clone()``.
         """
         return {}
 

@@ -9,7 +9,7 @@ import torch
 
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy, Gradient, LinearCorrection, Measurement, Outputs
+from fedrun.strategies.client import ClientStrategy, LinearCorrection, Measurement, Outputs
 from fedrun.strategies.contract import changed, check_names, is_tensor, listed, mistake, owner
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
@@ -219,51 +219,6 @@ def check_vector(strategy: ClientStrategy, method: str, vector: object, length: 
     """
     if not (isinstance(vector, torch.Tensor) and _is_vector(vector, length) and vector.dtype == torch.float32):
         raise mistake(strategy, method, vector, f"a tensor [..., {length}] in float32")
-
-
-def check_direction(strategy: ClientStrategy, direction: object, model: torch.Tensor, constants: Vectors) -> None:
-    """Reject anything but a new tensor in float32: the step changes it in place, and would change the model or the
-    constants with it.
-
-    Args:
-        strategy: the client strategy.
-        direction: what its ``direction`` has returned.
-        model: the parameters, ``[..., T]``.
-        constants: the result of :meth:`ClientStrategy.constants`.
-
-    Raises:
-        InputError: naming the method.
-    """
-    check_vector(strategy, "direction", direction, model.shape[-1])
-    assert isinstance(direction, torch.Tensor)
-    kept = {"the model": model, **{f"the constant {name!r}": vector for name, vector in constants.items()}}
-    for what, vector in kept.items():
-        if direction.is_set_to(vector):
-            raise mistake(strategy, "direction", f"{what} itself", "a new tensor, such as a clone")
-
-
-def limited(strategy: ClientStrategy, gradient: Gradient) -> Gradient:
-    """The gradients of one step, as many of each batch as :attr:`ClientStrategy.passes` allows.
-
-    Raises:
-        InputError: when called, naming the method: the step has no such batch, or its gradients are used up.
-    """
-    left = list(strategy.passes)
-
-    def compute(parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True) -> torch.Tensor:
-        asked = f"{owner(strategy)}.direction: asks for the gradient of batch {batch}"
-        if batch not in range(len(left)):
-            numbers = ", ".join(map(str, range(len(left))))
-            raise InputError(f"{asked}; allowed with passes={strategy.passes}: {numbers}")
-        if not left[batch]:
-            raise InputError(
-                f"{asked} more often in a step than passes={strategy.passes} says; allowed: as often, or a larger "
-                "number there, from which costs and virtual time are predicted"
-            )
-        left[batch] -= 1
-        return gradient(parameters, batch, moves_buffers=moves_buffers)
-
-    return compute
 
 
 def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[str, int], model: torch.Tensor) -> None:

@@ -15,11 +15,11 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, Outputs, overrides
 from fedrun.strategies.client_contract import (
     check_differentiable,
-    check_direction,
     check_separable,
     checked_linear_correction,
     mapped_losses,
 )
+from fedrun.strategies.direction_contract import checked_direction
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.training.client_round import ClientRound
@@ -81,8 +81,7 @@ def train_noised(
     for step in range(step_count):
         frozen = client.frozen(int((step + 0.5) * noised.probability))
         if directs:
-            gradient = strategy.direction(gradient_at, weights, constants)
-            check_direction(strategy, gradient, weights, constants)
+            gradient = checked_direction(strategy, strategy.direction, gradient_at, weights, constants)
         else:
             gradient = noised_gradient()
         optimizer_step(weights, gradient, state, client.rate, local, correction, frozen)

@@ -11,7 +11,8 @@ import torch
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, LinearCorrection, overrides
-from fedrun.strategies.client_contract import check_direction, checked_linear_correction, limited
+from fedrun.strategies.client_contract import checked_linear_correction
+from fedrun.strategies.direction_contract import checked_direction
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.fused_sgd import FusedSGDStep
@@ -98,8 +99,8 @@ class Steps:
         self._group.append((x, y))
         if len(self._group) < len(self._strategy.passes):
             return None
-        gradient = self._strategy.direction(limited(self._strategy, self._gradient_at), self._weights, self._constants)
-        check_direction(self._strategy, gradient, self._weights, self._constants)
+        strategy = self._strategy
+        gradient = checked_direction(strategy, strategy.direction, self._gradient_at, self._weights, self._constants)
         self._group.clear()
         return gradient
 

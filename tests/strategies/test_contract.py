@@ -81,8 +81,8 @@ SERVER = {
     "number": ("aggregate", lambda s, state, update, r: (with_slot(state, 0.5), {}), "a float as slot 'steps'"),
     "weights": ("weights", lambda s, state, senders: torch.ones(1, dtype=torch.float64), "float64 [1]"),
     "negative": ("weights", lambda s, state, senders: -senders.samples.double(), "the weight -"),
-    "list of steps": ("steps", lambda s, state, cohort, usual: usual.tolist(), "list"),
-    "no steps": ("steps", lambda s, state, cohort, usual: 0 * usual, "the number 0"),
+    "list of steps": ("steps", lambda s, state, cohort, usual, r: usual.tolist(), "list"),
+    "no steps": ("steps", lambda s, state, cohort, usual, r: 0 * usual, "the number 0"),
     "unsent": ("unsent", lambda s, state, clients: torch.zeros(1), "float32 [1]"),
     "unknown": ("weights", lambda s, state, senders: senders.samples * torch.nan, "the weight nan"),
     "trained": (
@@ -224,6 +224,29 @@ def test_a_direction_that_is_a_constant(experiment: Experiment, executor: str) -
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_constant_of_all_clients_that_a_step_changes(experiment: Experiment, executor: str, shared: bool) -> None:
+    """A sum of squared gradients that begins at a vector which all clients have received."""
+
+    def constants(s: SGD, received: Vectors, state: Vectors, client: ClientInfo) -> Vectors:
+        begin = received[MODEL][..., : client.trainable]
+        return {"sum": begin.clone() if shared else begin.expand(*client.clients.shape, -1).clone()}
+
+    def direction(s: SGD, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        constants["sum"].addcmul_(step := gradient(model, 0), step)
+        return step
+
+    hardware = option("hardware", "cpu", executor=executor, threads=1)
+    simulation = with_client(replace(experiment, hardware=hardware), constants=constants, direction=direction)
+    if executor == "in_process" or not shared:
+        assert simulation.advance(simulation.initial())[0].round == 1
+        return
+    line = rf"^mine.Mine.direction: changes the constant 'sum' \[{P}\], which all clients of a group share; allowed: "
+    with pytest.raises(InputError, match=rf"{line}a constant of each client, .*expand\(\*client.clients.shape, -1\)"):
+        simulation.advance(simulation.initial())
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_the_gradient_of_a_batch_that_a_step_does_not_have(experiment: Experiment, executor: str) -> None:
     hardware = option("hardware", "cpu", executor=executor, threads=1)
 
@@ -234,6 +257,23 @@ def test_the_gradient_of_a_batch_that_a_step_does_not_have(experiment: Experimen
     with pytest.raises(
         InputError, match=r"^mine.Mine.direction: asks for the gradient of batch 1; allowed with passes="
     ):
+        simulation.advance(simulation.initial())
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_a_direction_that_changes_the_model(experiment: Experiment, executor: str, first: bool) -> None:
+    """The executors move the model themselves to compute a gradient elsewhere, which is no such change."""
+    hardware = option("hardware", "cpu", executor=executor, threads=1)
+
+    def hook(s: SGD, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
+        if first:
+            model += 1.0
+        found = gradient(model + 1.0, 0)
+        return found if first else found + model.mul_(2)
+
+    simulation = with_part(replace(experiment, hardware=hardware), "client", "direction", hook)
+    with pytest.raises(InputError, match=r"^mine.Mine.direction: has changed the model in place; allowed: new tensors"):
         simulation.advance(simulation.initial())
 
 

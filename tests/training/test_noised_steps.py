@@ -230,13 +230,18 @@ def test_a_direction_uses_one_noised_gradient():
         times: int
 
         def direction(self, gradient_at, weights, constants):
-            return sum(gradient_at(weights, 0) for _ in range(self.times)) / 2
+            gradients = [gradient_at(weights, 0) for _ in range(self.times)]
+            return sum(gradients, torch.zeros_like(weights)) / 2
 
     trained = [FlatNetwork(copy.deepcopy(network)) for _ in range(2)]
     for flat, strategy, rate in zip(trained, (Halved(1), SGD), (2 * RATE, RATE), strict=True):
         client = ClientRound(flat, strategy, LOCAL, samples, torch.arange(20), rate, {})
         train_noised(client, STEPS, noised, *generators())
-    twice = ClientRound(trained[0], Halved(2), LOCAL, samples, torch.arange(20), RATE, {})
     torch.testing.assert_close(trained[0].vector, trained[1].vector)
-    with pytest.raises(InputError, match=r"^Halved.direction: uses 12 gradients in 6 steps; allowed .*: one gradient"):
-        train_noised(twice, STEPS, noised, *generators())
+    for times, wrong in (
+        (2, "asks for the gradient of batch 0 more often"),
+        (0, "uses 0 gradients in 6 steps; allowed"),
+    ):
+        client = ClientRound(trained[0], Halved(times), LOCAL, samples, torch.arange(20), RATE, {})
+        with pytest.raises(InputError, match=rf"Halved.direction: {wrong}"):
+            train_noised(client, STEPS, noised, *generators())
