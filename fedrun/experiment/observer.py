@@ -81,6 +81,9 @@ class Observer:
     def on_end(self, summary: Mapping[str, Any]) -> None:
         """The run is complete; ``summary`` is the content of ``summary.json``."""
 
+    def on_stop(self, round: int) -> None:
+        """The run ends before it is complete, by an error or Ctrl-C; it can be continued after this round."""
+
     def close(self) -> None:
         """The run is over, completed or not. Called once, also after an error or Ctrl-C.
 

@@ -84,6 +84,10 @@ class Session:
             summary = self.finish(last, rows)
             self.observers.notify(lambda observer: observer.on_end(summary))
             return summary
+        except BaseException:
+            kept = (self._saved or last).state.round
+            self.observers.notify(lambda observer: observer.on_stop(kept))
+            raise
         finally:
             self.observers.close()
             if self._metrics is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 import logging
 import math
 import os
 import random
+import re
 import shutil
 import signal
 from collections.abc import Callable, Mapping
@@ -31,6 +33,7 @@ from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.report.runs import find
 from fedrun.runs import checkpoint
+from fedrun.runs.display.console import PlainLines
 from fedrun.runs.folder import locked
 from fedrun.runs.metrics_file import MetricsFile
 from fedrun.runs.observers import Observers
@@ -465,6 +468,9 @@ class Counting(Observer):
     def on_end(self, summary: Mapping[str, Any]) -> None:
         self.told.append(("end", summary["rounds"]))
 
+    def on_stop(self, round: int) -> None:
+        self.told.append(("stop", round))
+
     def close(self) -> None:
         self.told.append(("close", None))
 
@@ -877,7 +883,26 @@ def test_observers_are_closed_when_a_run_stops(ran: Folder, tmp_path: Path) -> N
     watching = Counting()
     with pytest.raises(KeyboardInterrupt):
         ran("rounds=4", watched_by=(watching, Interrupting(2, 1)))
-    assert watching.told == [("start", []), ("row", 0), ("row", 1), ("close", None)]
+    assert watching.told == [("start", []), ("row", 0), ("row", 1), ("stop", 1), ("close", None)]
+
+
+class InterruptingRow(Observer):
+    """Presses Ctrl-C while observers are told of round 3."""
+
+    def on_row(self, row: Row) -> None:
+        if row["round"] == 3:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("interrupting", [Interrupting(3, 2), InterruptingRow()])
+def test_a_run_is_said_to_stop_where_it_continues(ran: Folder, interrupting: Observer) -> None:
+    """Round 3 is not kept: in the one case its model is not tested, in the other its row is being told."""
+    told = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        ran("rounds=4", "clients_per_round=2", watched_by=(PlainLines(told), interrupting))
+    ran("rounds=4", "clients_per_round=2", watched_by=(PlainLines(told),))
+    said = re.findall("(stopped|resumed|complete) after round (.) of 4", told.getvalue())
+    assert said == [("stopped", "2"), ("resumed", "2"), ("complete", "4")]
 
 
 def test_a_run_that_diverges(ran: Folder, tmp_path: Path) -> None:

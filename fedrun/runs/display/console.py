@@ -107,7 +107,6 @@ class PlainLines(Observer):
         self._progress: Progress | None = None
         self._printed: int | None = None
         self._printed_at = 0.0
-        self._completed = False
 
     def on_start(self, run: RunInfo) -> None:
         self._progress = Progress(run, self._clock)
@@ -135,17 +134,17 @@ class PlainLines(Observer):
             self._print(f"        reached {wording.target(target)} in round {round_of(row)}")
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        self._completed = True
+        if self._progress is not None:
+            self._print_end("complete", self._progress, self._progress.round)
 
-    def close(self) -> None:
-        if (progress := self._progress) is None:
-            return
-        self._progress = None
+    def on_stop(self, round: int) -> None:
+        if self._progress is not None:
+            self._print_end("stopped", self._progress, round)
+
+    def _print_end(self, word: str, progress: Progress, round: int) -> None:
         if self._printed is not None and self._printed != progress.round and progress.row is not None:
             self._print_row(progress)
-        word = "complete" if self._completed else "stopped"
-        took = wording.duration(progress.elapsed)
-        self._print(f"{word} after round {progress.round} of {progress.run.rounds}, {took}")
+        self._print(f"{word} after round {round} of {progress.run.rounds}, {wording.duration(progress.elapsed)}")
 
     def _print_row(self, progress: Progress) -> None:
         assert progress.row is not None

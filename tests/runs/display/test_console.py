@@ -100,11 +100,12 @@ def test_plain_lines_of_an_interrupted_resumed_run(run_info, clock):
     lines.on_row(row(2, 0.5))
     clock.seconds = 1.0
     lines.on_row(row(3, 0.6))
+    lines.on_stop(2)
     lines.close()
     told = stream.getvalue().splitlines()
     assert told[2] == "resumed after round 1 of 100"
     assert [line.split()[0] for line in told[4:6]] == ["2", "3"]
-    assert told[6:] == ["stopped after round 3 of 100, 1.0 s"]
+    assert told[6:] == ["stopped after round 2 of 100, 1.0 s"]  # round 3 is not in the checkpoint
 
 
 def test_plain_lines_fit_80_columns_and_hold_no_control_codes(run_info, clock):
