@@ -14,7 +14,7 @@ from yaml import YAMLError
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.defaults_lists import NotPlainError
-from fedrun.config.dotted_keys import dotted, value_at
+from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
 from fedrun.config.options import conf_dir, config_dir_option, groups, option_folders, options, parts, readable
@@ -85,6 +85,8 @@ def _message_for(error: Exception, arguments: Sequence[str], folder: Path | None
         full = str(getattr(error.__cause__, "full_key", ""))  # of local={a: 1} it is local.a
         key = full if full.startswith(f"{unknown['key']}.") else unknown["key"]
         return f"{key}: {_why_unknown(key, arguments, folder)}"
+    if left_out := re.search(r"Could not delete from config\. '(?P<key>[^']+)' does not exist", text):
+        return f"{left_out['key']}: {_why_unknown(left_out['key'], arguments, folder)}"
     if malformed := _malformed(text, arguments):
         return malformed
     if repeated := _repeated(text, arguments):
@@ -171,7 +173,7 @@ def _names_no_option(argument: str, folder: Path | None) -> bool:
 
 
 def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str:
-    """Why there is no such key or group, and which ones there are, given the other arguments."""
+    """Why there is no such key or group to set or to leave out, and which ones there are, given the other arguments."""
     group, _, package = key.partition("@")
     if names := options(group, folder):
         if package:
@@ -184,6 +186,8 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
     # of a sweep over options the first; the others may have the key
     several = [re.sub(r"^([^=]+=[\w.-]+),.*", r"\1", choice) for choice in choices_of_options]
     config = _composed(several, folder)
+    if value_at(config, key, NO_VALUE) is None:  # Hydra leaves out no such key
+        return f"is null, so there is nothing to leave out; allowed: {key}=VALUE"
     node = value_at(config, ".".join(parents)) if parents else config
     if choices := choices_with(key, option_folders(folder)):
         part = "/".join(parents)

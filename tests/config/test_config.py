@@ -454,6 +454,13 @@ REFUSED = [
         "+strategy/client=sgd",
         "strategy/client: is chosen already; choose one option as strategy/client=OPTION, without +",
     ),
+    ("~partition.seed", "partition.seed: is null, so there is nothing to leave out; allowed: partition.seed=VALUE"),
+    ("~local.steps=3", "local.steps: is null, so there is nothing to leave out; allowed: local.steps=VALUE"),
+    ("~local.pace", "local.pace: unknown key; allowed below local: lr, lr_decay, "),
+    (
+        "strategy=fedprox ~strategy.server.lr",
+        "strategy.server.lr: is not a key of the chosen option, which has weighting; allowed with ",
+    ),
     ("+rounds=1", "rounds: exists already; set it as rounds=VALUE, without +"),
     ("strategy/clients=sgd", "strategy/clients: unknown key; allowed below strategy: client, server"),
     ("strategy@here=fedavg", "strategy@here: is not a place where an option of strategy can be put"),
