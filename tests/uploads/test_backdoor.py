@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedrun.config.build import option
+from fedrun.data.datasets.base import Spec
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import PRIVATE
@@ -63,6 +64,26 @@ def test_its_success_is_measured(make_experiment):
 def test_what_does_not_fit(make_experiment, changes, message):
     with pytest.raises(InputError, match=message):
         Simulation(make_experiment(network=mlp, attack=replace(BACKDOOR, **changes)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            lambda images: replace(images, inputs=images.inputs.float()),
+            r"^attack=backdoor: the images are float32 with the encoding Scaled; allowed: uint8 with Scaled, whose",
+        ),
+        (
+            lambda images: replace(images, inputs=images.inputs.flatten(1), spec=Spec(input_shape=(16,), classes=3)),
+            r"^attack=backdoor: the samples are \[16\]; allowed: images \[channels, height, width\]",
+        ),
+    ],
+)
+def test_samples_that_it_cannot_mark(make_experiment, changed, message):
+    images = make_experiment().dataset.load()
+    experiment = make_experiment(network=mlp, dataset=changed(images), attack=BACKDOOR)
+    with pytest.raises(InputError, match=message):
+        Simulation(experiment)
 
 
 @pytest.mark.parametrize("features", ["cached", "recomputed"])

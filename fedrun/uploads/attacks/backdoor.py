@@ -62,9 +62,17 @@ class Backdoor(Attack):
 
     def _check(self, dataset: Dataset) -> None:
         """Reject data without room for the trigger."""
-        shape = dataset.spec.input_shape
-        if len(shape) != 3 or not isinstance(dataset.encoding, Scaled) or dataset.inputs.dtype != torch.uint8:
-            raise InputError("attack=backdoor marks images; allowed: datasets of images, such as mnist or digits")
+        shape, stored = dataset.spec.input_shape, dataset.inputs.dtype
+        if len(shape) != 3:
+            raise InputError(
+                f"attack=backdoor: the samples are {list(shape)}; allowed: images [channels, height, width], such as "
+                "those of mnist or digits"
+            )
+        if not isinstance(dataset.encoding, Scaled) or stored != torch.uint8:
+            raise InputError(
+                f"attack=backdoor: the images are {str(stored).removeprefix('torch.')} with the encoding "
+                f"{type(dataset.encoding).__name__}; allowed: uint8 with Scaled, whose brightest value is known"
+            )
         if self.size > min(shape[1:]):
             raise InputError(
                 f"attack.size={self.size}: the images are {shape[1]} x {shape[2]}; allowed: at most the smaller"
