@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,6 +77,8 @@ class Composed:
             plain = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
         except OmegaConfBaseException as error:
             reason = "has no default" if isinstance(error, MissingMandatoryValue) else str(error).splitlines()[0]
+            if reference := re.fullmatch("Interpolation key '(.+)' not found", reason):
+                reason = f"refers to {reference[1]!r}, which the chosen options do not have"
             raise InputError(
                 f"{error.full_key}: {reason}; fedrun --explain {error.full_key} shows what is allowed"
             ) from None

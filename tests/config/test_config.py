@@ -393,7 +393,10 @@ REFUSED = [
     ("~local._target_", "local: has no _target_, so it does not say what to build; choose one of the group's options"),
     ("~model", "model: is missing; allowed: model=OPTION, one of " + ", ".join(options("model"))),
     ("seed=???", "seed: has no default; fedrun --explain seed shows what is allowed"),
-    ("seed=${nothing}", "seed: Interpolation key 'nothing' not found; fedrun --explain seed shows what is allowed"),
+    (
+        "seed=${nothing}",
+        "seed: refers to 'nothing', which the chosen options do not have; fedrun --explain seed shows what is allowed",
+    ),
     ("seed=${seed}", "seed: Recursive interpolation detected; fedrun --explain seed shows what is allowed"),
     (
         "hparams@_global_=femnist-fedprx",
