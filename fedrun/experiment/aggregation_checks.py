@@ -39,9 +39,9 @@ def check_aggregation(settings: Settings) -> None:
             "choose another compressor, or aggregation=synchronous"
         )
     reason = _without_times(strategy, settings.rounds)
-    if reason is None and isinstance(aggregation, Asynchronous):
-        reason = _needs_rounds(strategy)
-    if reason is not None:
+    if isinstance(aggregation, Asynchronous):
+        reason = reason or _needs_rounds(strategy)
+    if reason := reason or _of_unknown_size(strategy):
         raise InputError(f"{key} with {reason}; choose another strategy, or aggregation=synchronous")
     if not isinstance(aggregation, Asynchronous):
         return
@@ -84,9 +84,18 @@ def _without_times(strategy: Strategy, rounds: int) -> str | None:
         return f"{strategy.named_server}, which changes the numbers of local steps"
     if base.unsent is not ServerStrategy.unsent:
         return f"{strategy.named_server}, whose broadcast has another size for each client"
-    if others := client.sends - server.sends:
-        return f"{strategy.named_client}, which sends {', '.join(sorted(others))!r}, of a size that only clients know"
     return None
+
+
+def _of_unknown_size(strategy: Strategy) -> str | None:
+    """A client whose upload's bytes, and so its time, are not known before it trains, and why; None: they are known."""
+    others = sorted(strategy.client.sends - strategy.server.sends)
+    if not others:
+        return None
+    return (
+        f"{strategy.named_client}, which sends {others[0]!r}, whose size is not known before it trains, because the "
+        "server broadcasts no vector of this name"
+    )
 
 
 def _needs_rounds(strategy: Strategy) -> str | None:

@@ -216,8 +216,8 @@ ALLOWED = "allowed: strategies whose server needs only a sum of vectors, such as
 def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -> str | None:
     """The single uploads that a strategy's server sees besides the sum of bounded vectors, in words; None: none.
 
-    The length of a vector is known, also for an empty cohort, if the server broadcasts a vector of the same name; other
-    uploads are single numbers or depend on them.
+    The length of a vector is known, also for an empty cohort, if the server broadcasts a vector of the same name. Other
+    uploads may be single numbers, which the server sees one by one, so they count as such.
 
     Args:
         client: the client strategy.
@@ -231,7 +231,10 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
     if rows and "squared_norms" in server.wants:
         return "how far every single client has moved the model"
     apart = sorted(client.sends - server.sends - {MODEL})
-    return f"every single client's {apart[0]!r}" if apart else None
+    if not apart:
+        return None
+    named = f"every single client's {apart[0]!r}"
+    return f"{named} (it counts as a number, because the server broadcasts no vector of this name)"
 
 
 def _sorted_by(clusters: Clustering) -> str | None:

@@ -423,6 +423,15 @@ REFUSED = [
         "stop_at_targets=true validation.share=0.1",
         "stop_at_targets=true: targets are of test samples, and with validation.share=0.1 no test sample is ",
     ),
+    (
+        "clock=tiers aggregation=deadline strategy=fednova",
+        "aggregation=deadline with strategy/client=fednova, which sends 'direction', whose size is not known before it "
+        "trains, because the server broadcasts no vector of this name; choose another strategy, or ",
+    ),
+    (
+        "clock=tiers aggregation=fedbuff strategy=fednova",
+        "aggregation=fedbuff with strategy/client=fednova, which exchanges more than the model; choose another ",
+    ),
     ("strategy=turbosvm strategy.server.coef0=nan", "strategy.server.coef0=nan: allowed: a finite number"),
     (
         "local.pace=1",
