@@ -115,3 +115,19 @@ def test_its_participation_rule(package: Path) -> None:
     assert there[:24] == there[24:]
     assert all(sum(client in cohort for cohort in there[:24]) == 12 for client in range(10))
     assert simulation.advance(state)[1]["clients/available"] == len(there[0])
+
+
+def test_its_attack(package: Path) -> None:
+    """If all clients attack without noise, the model stays as it is."""
+    overrides = ["attack=idle", "attack.share=1.0", "model=logistic", "partition.clients=4", "hardware.threads=1"]
+    simulation = Simulation(build_experiment(compose(overrides, "conf")))
+    state = simulation.initial()
+    torch.testing.assert_close(simulation.advance(state)[0].server.model, state.server.model)
+
+
+def test_its_learning_rate(package: Path) -> None:
+    command = re.search(r"fedrun (local._target_=\S+) '(\S+)'", GUIDE.read_text(encoding="utf-8"))
+    assert command
+    local = build_experiment(compose(command.groups())).local
+    assert [local.rate(round) for round in (0, 19, 20, 40)] == pytest.approx([0.1, 0.1, 0.01, 0.001])
+    assert local.at_rate(0.5).rate(40) == 0.5
