@@ -49,9 +49,13 @@ class StackedPerceptron:
         shared = len(list(network.named_parameters(remove_duplicate=False))) > len(parameters)
         if shared or not all(parameter.requires_grad for parameter in parameters):
             return None
+        if any(parameter._backward_hooks for parameter in parameters):
+            return None
         chain: dict[str, torch.nn.Module] = {}
         for name, module in network.named_modules(remove_duplicate=False):
             if module._forward_pre_hooks or module._forward_hooks:  # for example weights computed from other tensors
+                return None
+            if module._backward_pre_hooks or module._backward_hooks:
                 return None
             if "forward" in vars(module):  # replaced for this layer alone
                 return None

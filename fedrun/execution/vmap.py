@@ -23,6 +23,8 @@ def vmap_problem(context: ExecutionContext) -> str | None:
     views, module = client_views(context), network.network.train()
     if network.repeats_layers:
         return "a model with a layer in two places"
+    if network.hooks_gradients:
+        return "a model with hooks of its parameters"
     inputs, targets = samples.gather(context.clients.samples[[0, 0]].expand(2, 2))
 
     def loss(parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -244,6 +244,13 @@ class FlatNetwork:
         """
         return len(list(self.network.named_modules(remove_duplicate=False))) > len(list(self.network.modules()))
 
+    @property
+    def hooks_gradients(self) -> bool:
+        """Whether a parameter changes its own gradient (``register_hook``). ``torch.func.functional_call`` computes
+        with other tensors, which have no hooks.
+        """
+        return any(parameter._backward_hooks for parameter in self.network.parameters())
+
     @cached_property
     def frozen_fingerprint(self) -> str:
         """A hash of the names and values of the frozen parameters; empty if there are none."""

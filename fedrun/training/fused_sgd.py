@@ -36,6 +36,7 @@ class FusedSGDStep:
             and "forward" not in vars(layer)  # replaced for this layer alone
             and isinstance(layer.weight, torch.nn.Parameter)  # pruned layers compute it before each pass
             and layer.weight.requires_grad
+            and not layer.weight._backward_hooks  # they change the gradient, which is never laid down
             and layer.weight.numel() >= LARGE
             and layer.weight.device.type == "cpu"  # a GPU loses more by further launches
         ]

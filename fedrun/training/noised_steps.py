@@ -187,6 +187,8 @@ def without_sample_gradients(network: FlatNetwork, samples: Samples) -> str | No
             return f"{type(layer).__name__} layers, whose gradients of single samples take minutes"
     if network.repeats_layers:
         return "a layer in two places"
+    if network.hooks_gradients:
+        return "parameters with hooks, which gradients of single samples do not pass"
     inputs, targets = samples.gather(torch.zeros(2, dtype=torch.int64))
     gradients = SampleGradients(network, ClientStrategy(), {}, samples.task)
     try:

@@ -433,6 +433,13 @@ class Counting(nn.Module):
         return x - self.mean
 
 
+def masked():
+    """A layer whose second row of weights stays as it is."""
+    layer = nn.Linear(6, 6)
+    layer.weight.register_hook(lambda gradient: gradient.index_fill(0, torch.tensor([1]), 0.0))
+    return layer
+
+
 def in_two_places():
     layer = nn.Linear(6, 6)
     return nn.Sequential(layer, nn.ReLU(), layer)
@@ -444,9 +451,10 @@ def in_two_places():
         (Dropping, r"a model that torch\.vmap cannot compute for many clients at once \(vmap: called random"),
         (Counting, r"a model that torch\.vmap cannot compute for many clients at once \(.*in-?place"),
         (in_two_places, "a model with a layer in two places"),
+        (masked, "a model with hooks of its parameters"),
         (lambda: prune.random_unstructured(nn.Linear(6, 6), "weight", 0.0), None),
     ],
-    ids=["dropping", "counting", "in two places", "pruned"],
+    ids=["dropping", "counting", "in two places", "masked", "pruned"],
 )
 def test_what_a_model_of_ones_own_does(make_experiment, part, reason, caplog):
     """What cannot be done side by side is found before a round, reported, and done in turn."""

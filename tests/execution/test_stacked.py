@@ -91,6 +91,23 @@ def test_a_layer_with_hooks_is_left_to_vmap():
     assert StackedPerceptron.of(nn.Sequential(pruned, nn.Linear(6, 3))) is None
 
 
+def test_hooks_of_gradients_are_left_to_vmap():
+    def network(hook):
+        layer = nn.Linear(6, 6)
+        handle = hook(layer)
+        return nn.Sequential(layer, nn.Linear(6, 3)), handle
+
+    for hook in (
+        lambda layer: layer.register_full_backward_hook(lambda module, inputs, outputs: None),
+        lambda layer: layer.register_full_backward_pre_hook(lambda module, outputs: None),
+        lambda layer: layer.weight.register_hook(lambda gradient: None),
+    ):
+        hooked, handle = network(hook)
+        assert StackedPerceptron.of(hooked) is None
+        handle.remove()
+        assert StackedPerceptron.of(hooked) is not None
+
+
 @pytest.mark.parametrize(("room", "together"), [(2**30, 128), (8 * 4 * 51 * 3, 3), (1, 1)])
 def test_groups_are_as_large_as_memory_allows(make_experiment, monkeypatch, room, together):
     """A model of 51 numbers (16 x 3 weights, 3 biases): eight vectors of it are 1 632 bytes."""

@@ -107,6 +107,19 @@ def test_a_drift_finds_the_weights_as_they_were(monkeypatch):
     torch.testing.assert_close(weight.data, torch.tensor([[1 - 0.5 * (3 + 0.1), -2 - 0.5 * (4 - 0.2)]]))
 
 
+def test_weights_with_a_hook(monkeypatch):
+    """The hook sees the gradient and masks it; the loss is the sum of the outputs, so the gradient is the inputs."""
+    monkeypatch.setattr(descent, "LARGE", 0)
+    layer = nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1.0, -2.0]]))
+    layer.weight.register_hook(lambda gradient: gradient * torch.tensor([[1.0, 0.0]]))
+    network = nn.Sequential(layer)
+    with FusedSGDStep(network) as steps:
+        steps.step(network(torch.tensor([[3.0, 4.0]])).sum(), 0.5)
+    assert layer.weight.tolist() == [[1 - 0.5 * 3, -2]]
+
+
 def test_weights_that_are_made_of_others(monkeypatch):
     """A pruned layer's are, before each pass; the loss is the sum of the outputs, so the gradient is the inputs."""
     monkeypatch.setattr(descent, "LARGE", 0)

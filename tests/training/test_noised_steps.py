@@ -183,6 +183,9 @@ def test_networks_without_sample_gradients():
     )
     twice = nn.Linear(36, 36)
     assert reason(nn.Flatten(), twice, twice) == "a layer in two places"
+    hooked = nn.Linear(36, 36)
+    hooked.weight.register_hook(lambda gradient: 0 * gradient)
+    assert reason(nn.Flatten(), hooked) == "parameters with hooks, which gradients of single samples do not pass"
     assert reason(Odd()) == "layers whose gradients of single samples torch.vmap cannot compute"
 
     class Last(nn.Module):
