@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from fedrun.config.build import option
+from fedrun.config.config_class import config_class
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
+from fedrun.uploads.compression.base import Compression
 from fedrun.uploads.transform import Sender, Shape
 
 from ..helpers.quadratic_clients import SGD, UNIFORM
@@ -174,6 +176,28 @@ def test_a_model_that_is_broadcast_in_float16(make_experiment, executor):
     assert (x - received).abs().max() > 2e-5  # the test would see a server that continues from the rounded model
     assert state.totals.bytes_down == 6 * 2 * len(x)
     assert state.totals.bytes_up == 6 * 4 * len(x) == 4 * state.totals.params_down
+
+
+@config_class
+class Signs(Compression):
+    """A user's rule: clients receive signs."""
+
+    def download(self, parameters):
+        return parameters.sign()
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_users_rule_for_the_broadcast(make_experiment, executor):
+    """Clients train from the signs s of x; the server adds the mean of y_k − s to x."""
+    settings = {"network": mlp, "clients_per_round": 6, "strategy": Strategy(client=SGD, server=UNIFORM)}
+    plain = Simulation(make_experiment(**settings))
+    start = plain.initial()
+    x = start.server.model
+    from_signs, _ = plain.advance(replace(start, models=(replace(start.server, model=x.sign()),)))
+    experiment = make_experiment(**settings, compression=Signs(down="none"), hardware={"executor": executor})
+    _, (_, state), _ = rounds(experiment)
+    expected = x + (from_signs.server.model - x.sign())
+    torch.testing.assert_close(state.server.model, expected, rtol=0, atol=2e-6)
 
 
 def test_buffers_and_private_parts_are_not_rounded(make_experiment):

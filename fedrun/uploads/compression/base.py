@@ -40,7 +40,7 @@ class Compression(UploadTransform):
 
     @property
     def changes_downloads(self) -> bool:
-        return self.down == "half"
+        return self.down == "half" or type(self).download is not Compression.download
 
     def download(self, parameters: torch.Tensor) -> torch.Tensor:
         if self.down == "none":
