@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -16,15 +17,15 @@ from fedrun.strategies.vectors import Vectors
 
 @config_class
 class FedLC(ClientStrategy):
-    """Softmax loss of z'_c = z_c − τ n_c^(−1/4), where n_c is the number of the client's samples of class c.
+    """The loss of z'_c = z_c − τ n_c^(−1/4), where n_c is the number of the client's samples of class c.
 
     A class that the client does not have is left out (its margin is infinite). Evaluation uses plain logits.
 
     Attributes:
         tau: τ ≥ 0; 0: no margins; with ``denominator: all`` this is plain SGD.
-        denominator: ``all``: cross-entropy of z'; ``others``: −z'_y + log Σ_{c≠y} exp z'_c, exactly as printed in the
-            paper, which has no lower bound and is known to collapse. A sample of a client that has no other class then
-            has loss 0, as under ``all``.
+        denominator: ``all``: the task's loss, such as cross-entropy, of z'; ``others``: −z'_y + log Σ_{c≠y} exp z'_c,
+            exactly as printed in the paper, which has no lower bound and is known to collapse. A sample of a client
+            that has no other class then has loss 0, as the cross-entropy under ``all``.
     """
 
     tau: Annotated[float, Ge(0)]
@@ -42,7 +43,7 @@ class FedLC(ClientStrategy):
     def loss(self, outputs: Outputs, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
         calibrated = outputs.logits - constants["margin"]
         if self.denominator == "all":
-            return torch.nn.functional.cross_entropy(calibrated, targets, reduction="none")
+            return super().loss(replace(outputs, logits=calibrated), targets, constants)
         true = torch.arange(calibrated.shape[-1], device=calibrated.device) == targets[:, None]
         # masked, though −∞ already: logsumexp's gradient is NaN where all are −∞, and the mask stops it
         left_out = true | constants["margin"].isinf()

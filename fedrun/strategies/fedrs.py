@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import torch
@@ -15,7 +16,7 @@ from fedrun.strategies.vectors import Vectors
 
 @config_class
 class FedRS(ClientStrategy):
-    """Cross-entropy of logits that are scaled down for classes which the client does not have.
+    """The loss, such as cross-entropy, of logits that are scaled down for classes which the client does not have.
 
     The paper's classifier has no bias; where there is one, the whole logit is scaled. Evaluation uses plain logits.
 
@@ -39,4 +40,5 @@ class FedRS(ClientStrategy):
 
     def loss(self, outputs: Outputs, targets: torch.Tensor, constants: Vectors) -> torch.Tensor:
         # z'_c = z_c if the client has class c, else α z_c
-        return torch.nn.functional.cross_entropy(outputs.logits * constants["scale"], targets, reduction="none")
+        scaled = replace(outputs, logits=outputs.logits * constants["scale"])
+        return super().loss(scaled, targets, constants)

@@ -14,6 +14,7 @@ from fedrun.strategies.client import Outputs
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedLC
+from ..helpers.own_tasks import Brier
 from ..helpers.quadratic_clients import FEDAVG, info_of
 from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, final_model, mlp, network_of
 
@@ -38,6 +39,13 @@ def test_margins(denominator, expected):
     constants = client.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
     assert constants["margin"].tolist() == pytest.approx([0.5, 1, 1 / 3])
     assert loss_and_gradient(client, (1.0, 2.0, 0.0), 1, counts)[0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_task_with_another_loss():
+    """Brier's score of the softmax of (1/2, 1, −1/3), label 1."""
+    client, constants = fedlc().client, {"margin": torch.tensor([0.5, 1, 1 / 3])}
+    outputs = Outputs(torch.tensor([[1.0, 2.0, 0.0]]), task=Brier())
+    assert client.loss(outputs, torch.tensor([1]), constants).tolist() == pytest.approx([0.3415374], abs=1e-6)
 
 
 @pytest.mark.parametrize("denominator", ["all", "others"])

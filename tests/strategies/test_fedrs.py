@@ -14,6 +14,7 @@ from fedrun.strategies.client import Outputs
 
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedRS
+from ..helpers.own_tasks import Brier
 from ..helpers.quadratic_clients import FEDAVG, info_of
 from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, final_model, mlp, network_of
 
@@ -34,6 +35,14 @@ def test_a_missing_class_is_scaled_down(soft, counts, factors):
     one = fedrs(alpha=1.0, soft=soft).client
     constants = one.constants({}, {}, replace(info_of((1,), 0, 1, 0.1), label_counts=torch.tensor(counts)))
     assert one.loss(Outputs(logits), target, constants).tolist() == pytest.approx([1.4076060], abs=1e-6)
+
+
+def test_a_task_with_another_loss():
+    """Brier's score of the softmax of (1, 1, 0), label 0."""
+    client = fedrs().client
+    constants = {"scale": torch.tensor([1.0, 0.5, 1.0])}
+    outputs = Outputs(torch.tensor([[1.0, 2.0, 0.0]]), task=Brier())
+    assert client.loss(outputs, torch.tensor([0]), constants).tolist() == pytest.approx([0.5362062], abs=1e-6)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
