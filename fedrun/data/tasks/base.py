@@ -77,7 +77,7 @@ class Task(ABC):
         """
 
     def mean_loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The loss of a batch, a scalar: the mean with :meth:`weights`."""
+        """The loss of a batch, a scalar: the mean with :meth:`weights`. A task may only compute it faster."""
         return self.mean_of(self.loss(outputs, targets), targets)
 
     def weights(self, targets: torch.Tensor) -> torch.Tensor | None:

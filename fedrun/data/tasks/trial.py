@@ -53,10 +53,26 @@ def check_task(task: Task, targets: torch.Tensor, output_shape: tuple[int, ...],
                 f"{task.name}.loss: the loss of a sample depends on the other samples of its batch, so that results "
                 "would depend on how samples are divided into batches; allowed: the loss of each sample alone"
             )
+        _check_means(task, drawn, targets)
     with _calling(
         f"{task.name}.metrics: fails for {len(targets)} samples", "; allowed: NaN where a metric is not defined"
     ):
         SampleResults(losses, predictions, targets, task).metrics(outputs)
+
+
+def _check_means(task: Task, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+    """Reject means of a batch's losses other than those with the task's weights: where the losses of several clients
+    or of single samples are computed together, their means are computed in another way.
+    """
+    losses = task.loss(outputs, targets)
+    mean = Task.mean_of(task, losses, targets)
+    for method, own in (("mean_loss", task.mean_loss(outputs, targets)), ("mean_of", task.mean_of(losses, targets))):
+        if own.shape != () or not torch.allclose(own, mean, rtol=1e-3, atol=1e-5, equal_nan=True):
+            raise InputError(
+                f"{task.name}.{method}: returned {_shape(own) if own.shape else f'{own:.4g}'} for losses whose mean is "
+                f"{mean:.4g}; allowed: the mean with the task's weights; another loss belongs in its loss, other "
+                "weights in its weights"
+            )
 
 
 @contextmanager

@@ -55,6 +55,29 @@ class Three(Classification):
 
 
 @dataclass(frozen=True)
+class Doubled(Classification):
+    def mean_loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return 2 * super().mean_loss(outputs, targets)
+
+
+@dataclass(frozen=True)
+class Worst(Classification):
+    def mean_of(self, losses: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return losses.max()
+
+
+@dataclass(frozen=True)
+class Uneven(Classification):
+    """Class 2 counts three times; its mean loss is one fused call."""
+
+    def weights(self, targets: torch.Tensor) -> torch.Tensor:
+        return torch.where(targets == 2, 3.0, 1.0)
+
+    def mean_loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(outputs, targets, torch.tensor([1.0, 1.0, 3.0]))
+
+
+@dataclass(frozen=True)
 class Fewer(Classification):
     def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
         return {"accuracy": 1.0}
@@ -102,6 +125,8 @@ ALLOWED = (
         (Squeezed(), "Squeezed.loss: returned float32 [] for one sample; allowed: a number for each"),
         (PerClass(), "PerClass.scores: returned float32 [2, 3] for 2 samples; allowed: a number for each"),
         (Three(), "Three.weights: returned float32 [3] for 2 samples; allowed: a number for each"),
+        (Doubled(), "Doubled.mean_loss: returned "),
+        (Worst(), "Worst.mean_loss: returned "),
         (Fewer(), "Fewer.metrics: returned accuracy; allowed: the metrics of its measures, accuracy, f1, mcc"),
         (Loss(), f"Loss.measures: accuracy, loss; {ALLOWED}"),
         (Evaluated(), f"Evaluated.measures: evaluated, f1_of_all; {ALLOWED}"),
@@ -126,11 +151,12 @@ def test_what_is_rejected(task: Classification, message: str) -> None:
     ("task", "targets", "outputs"),
     [
         (Classification(), torch.tensor([0, 2]), 3),
+        (Uneven(), torch.tensor([0, 2]), 3),
         (Regression(), torch.rand(2, 3), 3),
         (LanguageModelling(), torch.randint(3, (2, 4)), 3),
     ],
 )
-def test_fedruns_own_tasks_pass(task: Classification, targets: torch.Tensor, outputs: int) -> None:
+def test_what_is_allowed(task: Classification, targets: torch.Tensor, outputs: int) -> None:
     check_task(task, targets, task.output_shape((4,), outputs), outputs)
 
 
