@@ -7,8 +7,9 @@ import re
 from fedrun.config.allowed_values import shown
 from fedrun.config.option_name import chosen, chosen_where
 from fedrun.config.overrides import home_folder
-from fedrun.data.evaluation_split import TARGETED
+from fedrun.data.evaluation_split import TARGETED, pooled_name
 from fedrun.data.targets import Target
+from fedrun.data.tasks.classification import Classification
 from fedrun.experiment.settings import Settings
 from fedrun.strategies.client import compares_embeddings, is_personal, trains_global_model
 from fedrun.strategies.vectors import MODEL
@@ -133,6 +134,12 @@ def check_adaptive(settings: Settings) -> None:
     if any(Target.of(target).metric != TARGETED for target in targets):
         raise InputError(
             "evaluation.adaptive=true looks for test accuracies, and targets has other metrics; allowed: false"
+        )
+    task = settings.dataset.spec.task
+    if pooled_name("test", task.score) != TARGETED or type(task).scores is not Classification.scores:
+        raise InputError(
+            "evaluation.adaptive=true counts the samples that are predicted correctly, and the dataset's task, "
+            f"{task.name}, scores samples in another way; allowed: false"
         )
     if evaluation.full_every is not None and evaluation.full_every % evaluation.every:
         raise InputError(

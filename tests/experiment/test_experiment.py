@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
+import numpy as np
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
-from fedrun.experiment.experiment import build_experiment
+from fedrun.data.datasets.in_memory import InMemory
+from fedrun.data.tasks.base import SampleResults
+from fedrun.data.tasks.classification import Classification
+from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
@@ -78,6 +84,53 @@ def test_what_does_not_go_together(arguments, message):
 def test_an_accuracy_by_its_name_is_a_target_of_adaptive_evaluation() -> None:
     chosen = ["evaluation.adaptive=true", "targets=[0.6,test/accuracy:0.7]"]
     assert build_experiment(compose(chosen)).targets == (0.6, "test/accuracy:0.7")
+
+
+@dataclass(frozen=True)
+class FirstTwo(Classification):
+    """The score of a sample is whether its class has one of the two largest logits."""
+
+    measures: ClassVar[tuple[str, ...]] = ("top2", "accuracy")
+
+    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
+        return outputs.topk(2, -1).indices
+
+    def scores(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (predictions == targets[:, None]).any(-1)
+
+    def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
+        first = results.predictions[:, 0] == results.targets
+        return {"top2": results.mean_score, "accuracy": first.double().mean().item()}
+
+
+@dataclass(frozen=True)
+class Near(Classification):
+    """The score of a sample is 1 / 2 if its prediction is a class beside its own."""
+
+    def scores(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return 0.5 ** (predictions - targets).abs()
+
+
+@dataclass(frozen=True)
+class Doubled(Classification):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return 2 * super().loss(outputs, targets)
+
+
+def test_adaptive_evaluation_counts_correct_predictions() -> None:
+    """An estimate from other scores would be no accuracy."""
+    experiment = build_experiment(compose(["model=mlp", "partition=iid"]))
+    x, y = np.zeros((4, 3), np.float32), np.array([0, 1, 2, 0])
+
+    def adaptive(task: Classification) -> Experiment:
+        evaluation = replace(experiment.evaluation, adaptive=True)
+        dataset = InMemory.of((x, y), (x, y), classes=3, task=task)
+        return replace(experiment, dataset=dataset, evaluation=evaluation, targets=(0.5,))
+
+    for task in (FirstTwo(), Near()):
+        with pytest.raises(InputError, match=rf"^evaluation\.adaptive=true counts .* {task.name}, scores .*: false$"):
+            adaptive(task)
+    adaptive(Doubled())
 
 
 def test_heads_that_stay_with_the_clients_are_not_changed_by_the_server():
