@@ -1,11 +1,16 @@
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 import torch
 
 from fedrun.config.build import option
+from fedrun.config.composed import compose
 from fedrun.config.config_class import config_class
+from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.participation.base import Participation, select
+from fedrun.experiment.participation.bernoulli import Bernoulli
+from fedrun.experiment.participation.poisson import Poisson
 from fedrun.simulation.selection import Participations
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.phase import cohort_size
@@ -150,6 +155,21 @@ def test_the_next_rounds_participants_are_checked_before_idle_clients_train(make
     simulation = Simulation(experiment)
     with pytest.raises(InputError, match=r"Own: returned client 5 twice; allowed: the numbers of different clients"):
         simulation.advance(simulation.initial())
+
+
+@pytest.mark.parametrize("base", [Poisson, Bernoulli])
+def test_an_own_choice_among_drawn_clients_is_not_known_in_advance(base):
+    """It may depend on losses; FedUmf's idle clients and secure sums need the choice of the next round, or of any."""
+
+    @config_class
+    class Own(base):
+        def participants(self, candidates):
+            drawn, metrics = super().participants(candidates)
+            return drawn[candidates.losses(drawn) > 1], metrics
+
+    assert base().known_in_advance and not Own().known_in_advance
+    with pytest.raises(InputError, match="cannot be combined with idle clients"):
+        replace(build_experiment(compose(["strategy=fedumf"])), participation=Own())
 
 
 def test_a_rule_that_changes_numbers_of_samples_changes_its_copy(make_experiment):

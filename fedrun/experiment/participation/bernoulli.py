@@ -16,6 +16,10 @@ class Bernoulli(Poisson):
     If none would take part, all are drawn again. ``clients/participants`` records the number.
     """
 
+    @property
+    def known_in_advance(self) -> bool:
+        return type(self).participants is Bernoulli.participants
+
     def participants(self, candidates: Candidates) -> tuple[torch.Tensor, dict[str, float]]:
         drawn = next(draw for draw in self.draws(candidates) if len(draw))
         return drawn, {"clients/participants": float(len(drawn))}

@@ -20,7 +20,7 @@ class Poisson(Participation):
 
     @property
     def known_in_advance(self) -> bool:
-        return True
+        return type(self).participants is Poisson.participants
 
     @property
     def varies(self) -> bool:
