@@ -161,6 +161,25 @@ def test_a_linear_layer_that_does_not_compute_the_outputs_is_no_head():
 
 
 @pytest.mark.usefixtures("module")
+@pytest.mark.parametrize("outputs", ["2 * {}", "torch.tanh({})", "30 * torch.tanh({} / 30)", "{}.clamp(-50, 50)"])
+def test_a_last_layer_whose_outputs_are_changed_is_no_head(outputs, tmp_path):
+    """Also if those of its initial weights, such as zero, are hardly changed."""
+    (tmp_path / "users_networks.py").write_text(
+        "import torch\n"
+        "class Changed(torch.nn.Module):\n"
+        "    def __init__(self, spec):\n"
+        "        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(6, spec.classes)\n"
+        "        torch.nn.init.zeros_(self.layer.weight)\n"
+        "        torch.nn.init.zeros_(self.layer.bias)\n"
+        f"    def forward(self, x):\n        return {outputs.format('self.layer(x.flatten(1))')}\n"
+    )
+    network = custom("users_networks.Changed").build(SPEC)
+    assert isinstance(network.get_submodule("head"), torch.nn.Identity)
+    assert not network.get_parameter("encoder.layer.weight").any()
+
+
+@pytest.mark.usefixtures("module")
 @pytest.mark.parametrize("pattern", ["2.*", "2.weight", "2.bias"])
 def test_a_last_layer_that_is_frozen_is_no_head(pattern):
     network, batch = custom("users_networks.build", freeze=[pattern]).build(SPEC), torch.rand(7, 2, 3)
