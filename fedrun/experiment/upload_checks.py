@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedrun.config.option_name import chosen, chosen_where
+from fedrun.data.tasks.base import Task
 from fedrun.experiment.settings import Settings
 from fedrun.experiment.strategy import Strategy
 from fedrun.strategies.client import ClientStrategy, overrides
@@ -96,7 +97,7 @@ def check_transforms(settings: Settings) -> None:
                 f"{used[0]} with {_sides(strategy)}: the server would see {reason}, without noise; {ALLOWED}"
             )
     if isinstance(privacy, SampleLevel):
-        _check_noised_training(privacy, strategy)
+        _check_noised_training(privacy, strategy, settings.dataset.spec.task)
     if secure_sum.changes_uploads:
         reason = single_uploads(strategy.client, strategy.server, rows=True) or _sorted_by(strategy.clusters())
         if reason is not None:
@@ -261,8 +262,15 @@ def _without_noise(privacy: Privacy, strategy: Strategy) -> str | None:
     return None
 
 
-def _check_noised_training(privacy: SampleLevel, strategy: Strategy) -> None:
-    """Reject strategies whose clients use samples otherwise than for one noised gradient per step."""
+def _check_noised_training(privacy: SampleLevel, strategy: Strategy, task: Task) -> None:
+    """Reject tasks that weight samples, and strategies whose clients use samples otherwise than for one noised gradient
+    per step.
+    """
+    if type(task).weights is not Task.weights and not task.per_symbol:
+        raise InputError(
+            f"{chosen('privacy', privacy)} with the dataset's task, {task.name}, which weights samples: a step adds "
+            "the clipped gradients of all samples with the same weight; allowed: a task without weights"
+        )
     if isinstance(strategy.client, FedSGD) and privacy.sample_share < 1:
         raise InputError(
             f"privacy.sample_share={privacy.sample_share:g} with strategy/client=fedsgd, which makes one step on all "

@@ -133,6 +133,22 @@ def test_adaptive_evaluation_counts_correct_predictions() -> None:
     adaptive(Doubled())
 
 
+@dataclass(frozen=True)
+class Uneven(Classification):
+    def weights(self, targets: torch.Tensor) -> torch.Tensor:
+        return 1.0 + targets
+
+
+def test_weights_of_samples_and_privacy_of_single_samples() -> None:
+    """The sum of clipped gradients would not have the weights of the loss that is recorded."""
+    private = build_experiment(compose(["model=mlp", "partition=iid", "privacy=sample_level", "privacy.epsilon=8"]))
+    x, y = np.zeros((4, 3), np.float32), np.array([0, 1, 2, 0])
+    for task in (Classification(), Doubled()):
+        replace(private, dataset=InMemory.of((x, y), (x, y), classes=3, task=task))
+    with pytest.raises(InputError, match=r"^privacy=sample_level with the dataset's task, Uneven, which weights samp"):
+        replace(private, dataset=InMemory.of((x, y), (x, y), classes=3, task=Uneven()))
+
+
 def test_heads_that_stay_with_the_clients_are_not_changed_by_the_server():
     experiment = build_experiment(compose(["strategy=turbosvm", "strategy/client=fedper"]).config)
     with pytest.raises(InputError) as refused:

@@ -22,11 +22,11 @@ from fedrun.uploads.privacy.target import DifferentialPrivacy, Noise
 class SampleLevel(DifferentialPrivacy):
     """Clients protect their samples from everybody who sees their uploads; the numbers of samples are public.
 
-    A step draws each sample of the client with the same probability, clips its gradient, and adds noise to their sum.
-    Two clients' data are neighbours if one has one sample more. The number of a round's steps is E / q_s, so that a
-    sample is drawn E times on average (``local.epochs``), or ``local.steps``. The noise on a step's sum has standard
-    deviation z C. ``epsilon`` is that of a client that takes part in every round; the samples of the largest client are
-    the protected units.
+    A step draws each sample of the client with the same probability, clips its gradient, and adds noise to their sum,
+    in which all samples count alike, also texts with more symbols. Two clients' data are neighbours if one has one
+    sample more. The number of a round's steps is E / q_s, so that a sample is drawn E times on average
+    (``local.epochs``), or ``local.steps``. The noise on a step's sum has standard deviation z C. ``epsilon`` is that of
+    a client that takes part in every round; the samples of the largest client are the protected units.
 
     Attributes (besides those of :class:`DifferentialPrivacy`):
         clip: C > 0, the largest Euclidean norm of a sample's gradient.
