@@ -22,7 +22,7 @@ from fedrun.config.grids import Grid, Job, arguments_of, jobs, unseeded, values
 from fedrun.config.identity import IRRELEVANT
 from fedrun.config.key_reference import unknown_key
 from fedrun.config.options import content, option_files, options
-from fedrun.config.overrides import key_of, without_implied
+from fedrun.config.overrides import key_of, parsed, without_implied
 from fedrun.config.sweeper import sweeper_settings
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.metric_names import lower_is_better
@@ -290,7 +290,9 @@ def suggestion(arm: Arm, metric: str, command: str, before: Plain) -> str:
     if arm.edges:
         comments.append(f"At an end of its grid, so that better values may lie beyond: {', '.join(arm.edges)}")
     lines = [f"# {line}" for comment in comments for line in comment.splitlines()]  # a value may have several lines
-    merged = OmegaConf.merge(before, OmegaConf.from_dotlist(list(arm.chosen)))
+    merged = OmegaConf.create(before)
+    for override in arm.chosen:
+        OmegaConf.update(merged, key_of(override), parsed(override).value())
     return "\n".join([*lines, OmegaConf.to_yaml(merged)])
 
 

@@ -19,6 +19,7 @@ from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.report.papers.described_tables import tables
 from fedrun.runs.outcome import Outcome
 from fedrun.sweeps.search import (
+    Trial,
     after_stage,
     arms,
     at_edge,
@@ -225,6 +226,23 @@ def test_a_suggestion_after_a_command_of_several_lines_can_be_used(tmp_path: Pat
     text = path.read_text()
     assert "# Suggested by: fedrun tracking.notes='first\n# second'\n# For: tracking.notes='first\n# second'\n" in text
     assert OmegaConf.load(path) == {"local": {"lr": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("local={lr:0.5,momentum:0.9}", {"local": {"lr": 0.5, "momentum": 0.9}}),  # a key with a colon in YAML
+        ("partition.of=yes", {"partition": {"of": "yes"}}),  # true in YAML
+        (r"name='it\'s'", {"name": "it's"}),  # not to be read in YAML
+        ("targets=[0.5,test/loss:1]", {"targets": [0.5, "test/loss:1"]}),
+    ],
+)
+def test_a_suggestion_has_the_values_of_the_runs(tmp_path: Path, override: str, value: dict[str, Any]) -> None:
+    """The command line's values are Hydra's, not YAML's."""
+    (arm,) = arms([["seed=0"]])
+    (arm,) = after_stage([arm], [Trial(arm, (override,), (["seed=0"],))], [outcome(0.5)], METRIC)
+    (path,) = suggest([arm], METRIC, "fedrun", tmp_path / "hparams")
+    assert OmegaConf.load(path) == value
 
 
 def test_a_suggestion_replaces_the_option_of_its_name(tmp_path: Path) -> None:
