@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
-from fedrun.config.grids import Grid, Job, arguments_of, jobs, unseeded, values
+from fedrun.config.grids import Grid, Job, arguments_of, jobs, meaning, unseeded, values
 from fedrun.config.identity import IRRELEVANT
 from fedrun.config.key_reference import unknown_key
 from fedrun.config.options import content, option_files, options
@@ -180,8 +180,12 @@ def with_arguments(stage: Grid, arguments: Iterable[str]) -> Grid:
 
 
 def trials(arms: Sequence[Arm], stage: Grid, knows: Knows) -> list[Trial]:
-    """The trials of a stage: for every arm all combinations of values of the keys that its configuration has."""
-    grid = values(arguments_of(stage), None)
+    """The trials of a stage: for every arm all combinations of values of the keys that its configuration has.
+
+    A value that is listed twice is tried once, as the same run cannot be computed twice at the same time.
+    """
+    listed = values(arguments_of(stage), None)
+    grid = {key: list({meaning(one): one for one in choices}.values()) for key, choices in listed.items()}
     planned = []
     for arm in arms:
         grids = [choices for key, choices in grid.items() if knows([*arm.overrides, *arm.chosen], key)]

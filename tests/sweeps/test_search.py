@@ -15,6 +15,7 @@ from fedrun.config.composed import Composed, compose
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.key_reference import unknown_key
 from fedrun.config.options import conf_dir, options
+from fedrun.config.overrides import parsed
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.report.papers.described_tables import tables
 from fedrun.runs.outcome import Outcome
@@ -109,6 +110,14 @@ def test_a_stage_without_a_better_value_chooses_none(metric: str, better: float)
     assert (arm.chosen, arm.edges) == (("local.lr=0.1",), ("local.lr=0.1",))
     assert len(arm.scores) == 5
     assert choice(arm, metric).endswith("local.lr=0.1; no tried value of strategy.server.lr was better")
+
+
+def test_a_value_that_is_listed_twice_is_tried_once() -> None:
+    """0.1, 0.10 and 1e-1 are one run, as are 1 and 1.0. Two jobs at once would fail, and leave its value without a
+    score."""
+    (arm,) = arms([["seed=0"], ["seed=1"]])
+    tried = trials([arm], {"local.lr": "0.1,0.10,1e-1,1,1.0,0.5"}, knows_all)
+    assert [parsed(trial.values[0]).value() for trial in tried] == [0.1, 1.0, 0.5]
 
 
 def test_seeds_of_other_data_have_no_mean() -> None:
