@@ -133,6 +133,21 @@ def check_stages(stages: Iterable[Grid]) -> None:
                 raise InputError(f"{STAGES}: {wrong}: allowed: values with commas between them, as 0.1,1.0") from None
 
 
+def check_arms(jobs: Iterable[Job], stages: Sequence[Grid]) -> None:
+    """Reject jobs that differ in values of tuned keys only: their trials would be the same runs.
+
+    Raises:
+        InputError: there are such jobs.
+    """
+    first: dict[Values, Arm] = {}
+    for arm in arms(jobs):
+        before = first.setdefault(tuple(untuned(arm.overrides, stages)), arm)
+        if differing := sorted({*arm.overrides} ^ {*before.overrides}):
+            raise InputError(
+                f"{STAGES}: the grids have several values of a key that is tuned ({', '.join(differing)}); allowed: one"
+            )
+
+
 def check_keys(stages: Sequence[Grid], configs: Iterable[Mapping[str, Any]], folders: Sequence[Path]) -> None:
     """Reject keys that nothing has. Keys of a strategy that no job has chosen are left out, if jobs have others.
 

@@ -105,7 +105,7 @@ def _check_jobs(config: DictConfig) -> None:
     from fedrun.config.grids import NO_JOBS, unseeded
     from fedrun.config.options import config_dir_option, option_folders
     from fedrun.experiment.experiment import build_experiment
-    from fedrun.sweeps.search import check_keys, check_metric, check_stages, planned
+    from fedrun.sweeps.search import check_arms, check_keys, check_metric, check_stages, planned
 
     loader = GlobalHydra.instance().config_loader()
     arguments = list(config.hydra.overrides.task)
@@ -115,6 +115,7 @@ def _check_jobs(config: DictConfig) -> None:
     with composing(arguments):
         known, searched = planned(config, loader)
         check_stages(searched)
+        check_arms(known, searched)
     if not known:
         raise InputError(NO_JOBS)
     folders: dict[Path, int] = {}

@@ -24,6 +24,7 @@ from fedrun.sweeps.search import (
     after_stage,
     arms,
     at_edge,
+    check_arms,
     check_keys,
     check_stages,
     choice,
@@ -185,6 +186,15 @@ def test_values_that_one_of_the_jobs_can_have() -> None:
         check_one_of([["a", "wrong"], ["b", "wrong"]], (), built)
     with pytest.raises(InputError, match=r"^local.eps=0.1: has no effect with .* \(a job of the search: a\)$"):
         check_one_of([["a"]], ("local.eps=0.1",), built)
+
+
+def test_jobs_that_differ_in_a_tuned_key_only() -> None:
+    """Both would try the same rates: each run would be computed twice, or fail while the other one computes it."""
+    jobs = [[f"strategy={name}", f"local.lr={lr}", "seed=0"] for name, lr in (("a", 0.1), ("b", 0.2), ("a", 0.3))]
+    check_arms(jobs[:2], STAGES)
+    check_arms(jobs, [{"local.momentum": "0.0,0.9"}])
+    with pytest.raises(InputError, match=r"a key that is tuned \(local.lr=0.1, local.lr=0.3\); allowed: one$"):
+        check_arms(jobs, STAGES)
 
 
 def test_keys_of_other_strategies_are_left_out() -> None:
