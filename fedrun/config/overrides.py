@@ -85,7 +85,7 @@ def with_implied(arguments: Sequence[str]) -> list[str]:
         InputError: a group is set to a list of options.
     """
     for argument in arguments:
-        group, _, choice = argument.partition("=")
+        group, choice = key_of(argument), argument.partition("=")[2]
         if choice.startswith("[") and (names := options(group)):
             raise InputError(f"{in_message(argument)}: a list; allowed: {group}=OPTION, one of {', '.join(names)}")
     if WITHOUT_HPARAMS not in arguments or ADDED in arguments:

@@ -46,7 +46,7 @@ def check_uploads(state: State, cohort: torch.Tensor, result: RoundResult, priva
 
 
 def check_models(round: int, models: Sequence[ServerState], privacy: Privacy) -> None:
-    """Check that the server's step 0, 1, .. has left all models finite.
+    """Check that the server's step 0, 1, .. has left the models finite that it has made.
 
     Raises:
         RunError: one is not.

@@ -309,7 +309,8 @@ class Simulation:
         # a copy, because the server step may overwrite the means
         last_mean = None if state.last_mean is None else result.updates[0].mean[MODEL].clone()
         models, steps = aggregate(phase, state, result, context, sums_only=privacy.sees_sums_only)
-        check_models(state.round, models, privacy)
+        changed = [model for model, before in zip(models, result.models, strict=True) if model is not before]
+        check_models(state.round, changed, privacy)
         ended = time.perf_counter()
         metrics |= {
             "train/loss": result.loss,

@@ -93,6 +93,10 @@ REFUSED = [
         "tracking=[wandb,tensorboard]",
         "tracking=[wandb,tensorboard]: a list; allowed: tracking=OPTION, one of mlflow, none, several, tensorboard,",
     ),
+    (
+        "+tracking=[wandb,tensorboard]",
+        "+tracking=[wandb,tensorboard]: a list; allowed: tracking=OPTION, one of mlflow, none, several, tensorboard,",
+    ),
     ("local={lr:0.1,foo:2}", "local.foo: unknown key; allowed below local: lr, "),
     ("strategy=none", "strategy=none: no such option; allowed: " + ", ".join(names("strategy"))),
     (
