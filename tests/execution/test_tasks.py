@@ -171,18 +171,15 @@ class WeightedSquares(Task):
         return {"square_error": results.mean_score}
 
 
-@pytest.mark.parametrize("executor", ["in_process", "vectorized", "sample_level"])
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
 def test_weights_count_in_relation_to_each_other(make_experiment: MakeExperiment, executor: str) -> None:
     """As shares that sum to less than 1 in a batch, or a thousand times as large; also in a gradient of all samples."""
-    changes: dict[str, object] = {"hardware": {"executor": executor}}
-    if executor == "sample_level":  # without noise, every sample in its one step
-        changes = {"privacy": option("privacy", "sample_level", noise_multiplier=0.0, clip=1.0, sample_share=1.0)}
-    models, gradients = [], []
+    hardware, models, gradients = {"executor": executor}, [], []
     for scale in (0.002, 2.0):
         data = images(Regression(), 2)
         targets = torch.stack([data.targets[:, 0], scale * (1 + data.targets[:, 1])], 1)
         data = replace(data, spec=Spec((1, 4, 4), 1, task=WeightedSquares()), targets=targets)
-        simulation = Simulation(make_experiment(dataset=data, network=mlp, targets=(), **changes))
+        simulation = Simulation(make_experiment(dataset=data, network=mlp, targets=(), hardware=hardware))
         models.append(simulation.advance(simulation.initial())[0].server.model)
         simulation.network.load(models[0])
         gradients.append(full_gradient(simulation.network, Samples.of(data, torch.device("cpu")), torch.arange(9), 4))
