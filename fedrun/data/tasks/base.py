@@ -81,7 +81,9 @@ class Task(ABC):
         return self.mean_of(self.loss(outputs, targets), targets)
 
     def weights(self, targets: torch.Tensor) -> torch.Tensor | None:
-        """The weight of each sample in a mean loss, float32 ``[B]``, at least 0; None: all weights are equal."""
+        """The weight of each sample in mean losses and mean scores, float32 ``[B]``, at least 0; None: all weights are
+        equal. Metrics over all samples have these weights only if :meth:`metrics` uses them.
+        """
         return None
 
     def mean_of(self, losses: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
