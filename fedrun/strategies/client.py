@@ -103,7 +103,8 @@ class Outputs:
         logits: float32 ``[B, classes]``; of other tasks than classification the outputs, ``[B, ...]``.
         embeddings: the inputs of the head, float32 ``[B, d]``; only for strategies that request ``embeddings``.
         references: the outputs of the same batch under each of :attr:`ClientStrategy.reference_models`, without
-            gradient and in evaluation mode.
+            gradient and in evaluation mode; empty in the first epoch for strategies that request
+            ``earlier_embeddings``.
         earlier_embeddings: embeddings of the same positions of the batch in this round's e earlier epochs, without
             gradient, ``[e, B, d]``; None in the first epoch, and for strategies that do not request them.
         task: task of the dataset.
