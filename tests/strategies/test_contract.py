@@ -247,16 +247,22 @@ def test_a_constant_of_all_clients_that_a_step_changes(experiment: Experiment, e
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_the_gradient_of_a_batch_that_a_step_does_not_have(experiment: Experiment, executor: str) -> None:
+@pytest.mark.parametrize(
+    ("hook", "problem"),
+    [
+        (lambda s, gradient, model, c: gradient(model, 1), r"of batch 1; allowed with passes=\(1,\): 0$"),
+        (
+            lambda s, gradient, model, c: gradient(model + gradient(model, 0), 0),
+            r"of batch 0 more often in a step than passes=\(1,\) says; allowed: as often, ",
+        ),
+    ],
+    ids=["another batch", "more often"],
+)
+def test_gradients_that_a_step_does_not_have(experiment: Experiment, executor: str, hook: Any, problem: str) -> None:
+    """The time that a deadline predicts would be too short."""
     hardware = option("hardware", "cpu", executor=executor, threads=1)
-
-    def hook(s: SGD, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
-        return gradient(model, 1)  # passes is (1,)
-
     simulation = with_part(replace(experiment, hardware=hardware), "client", "direction", hook)
-    with pytest.raises(
-        InputError, match=r"^mine.Mine.direction: asks for the gradient of batch 1; allowed with passes="
-    ):
+    with pytest.raises(InputError, match=rf"^mine.Mine.direction: asks for the gradient {problem}"):
         simulation.advance(simulation.initial())
 
 
@@ -274,19 +280,6 @@ def test_a_direction_that_changes_the_model(experiment: Experiment, executor: st
 
     simulation = with_part(replace(experiment, hardware=hardware), "client", "direction", hook)
     with pytest.raises(InputError, match=r"^mine.Mine.direction: has changed the model in place; allowed: new tensors"):
-        simulation.advance(simulation.initial())
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_more_gradients_than_a_step_is_said_to_have(experiment: Experiment, executor: str) -> None:
-    """The time that a deadline predicts would be too short."""
-    hardware = option("hardware", "cpu", executor=executor, threads=1)
-
-    def hook(s: SGD, gradient: Gradient, model: torch.Tensor, constants: Vectors) -> torch.Tensor:
-        return gradient(model + gradient(model, 0), 0)
-
-    simulation = with_part(replace(experiment, hardware=hardware), "client", "direction", hook)
-    with pytest.raises(InputError, match=r"gradient of batch 0 more often in a step than passes=\(1,\) says; allowed"):
         simulation.advance(simulation.initial())
 
 

@@ -283,7 +283,9 @@ def test_tables_of_splits_lie_where_the_hubs_do(tmp_path: Path) -> None:
     assert sorted(taken) == ["test/test-0000.parquet", "train/train-0000.parquet", "train/valid-0000.parquet"]
 
 
-def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("failed", [False, True])
+def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, failed: bool) -> None:
+    """A failed one has removed the folder that both lock."""
     site.files["/a.bin"] = b"content"
     entry = DatasetFiles("", "", 0, ("a.bin",), published(RemoteFile((f"{site.address}/a.bin",), "a.bin")))
     (tmp_path / STAGING).mkdir()
@@ -294,6 +296,8 @@ def test_two_commands_take_turns(site: Any, tmp_path: Path, caplog: pytest.LogCa
             while "waiting for another process" not in caplog.text:
                 time.sleep(0.01)
             assert site.asked == []
+            if failed:
+                (tmp_path / STAGING).rmdir()
         second.join(timeout=10)
     assert (tmp_path / "a.bin").read_bytes() == b"content"
 
@@ -354,24 +358,6 @@ def test_a_failed_download_into_a_misspelt_folder_leaves_no_folder(site: Any, tm
         with pytest.raises(InputError, match="404"):
             download_dataset("a", entry, data_dir, None, QUIET)
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
-
-
-def test_a_command_that_waited_for_a_failed_one_downloads(
-    site: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The failed one has removed the folder that both lock."""
-    site.files["/a.bin"] = b"content"
-    entry = DatasetFiles("", "", 0, ("a.bin",), published(RemoteFile((f"{site.address}/a.bin",), "a.bin")))
-    (tmp_path / STAGING).mkdir()
-    second = threading.Thread(target=download_dataset, args=("a", entry, tmp_path, None, QUIET))
-    with caplog.at_level(logging.INFO):
-        with waiting_lock(tmp_path / STAGING):
-            second.start()
-            while "waiting for another process" not in caplog.text:
-                time.sleep(0.01)
-            (tmp_path / STAGING).rmdir()
-        second.join(timeout=10)
-    assert (tmp_path / "a.bin").read_bytes() == b"content"
 
 
 def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
