@@ -85,8 +85,6 @@ def _message_for(error: Exception, arguments: Sequence[str], folder: Path | None
         full = str(getattr(error.__cause__, "full_key", ""))  # of local={a: 1} it is local.a
         key = full if full.startswith(f"{unknown['key']}.") else unknown["key"]
         return f"{key}: {_why_unknown(key, arguments, folder)}"
-    if left_out := re.search(r"Could not delete from config\. '(?P<key>[^']+)' does not exist", text):
-        return f"{left_out['key']}: {_why_unknown(left_out['key'], arguments, folder)}"
     if malformed := _malformed(text, arguments):
         return malformed
     if repeated := _repeated(text, arguments):

@@ -76,8 +76,8 @@ class GroupObjective:
         self._separable = plain
 
         def loss(logits: torch.Tensor, targets: torch.Tensor, fixed: Vectors) -> torch.Tensor:
-            cure = "hardware.executor=in_process, or a loss of tensor operations alone"
-            return mapped_losses(strategy, Outputs(logits, task=task), targets, fixed, cure)
+            instead = "hardware.executor=in_process, or a loss of tensor operations alone"
+            return mapped_losses(strategy, Outputs(logits, task=task), targets, fixed, instead)
 
         self._losses_of = None if plain else torch.vmap(loss, in_dims=(0, 0, dims))
 

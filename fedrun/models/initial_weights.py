@@ -121,8 +121,8 @@ class WeightsOfRun(InitialWeights):
 
     def _misfit(self, reason: str, name: str) -> InputError:
         """The message that a tensor of the run does not fit the network."""
-        cure = ", or initial.part=encoder" if _in_head(name) else ""
-        return InputError(f"initial.path={self.path}: {reason}; allowed: a run with the same model{cure}")
+        remedy = ", or initial.part=encoder" if _in_head(name) else ""
+        return InputError(f"initial.path={self.path}: {reason}; allowed: a run with the same model{remedy}")
 
 
 def _in_head(name: str) -> bool:

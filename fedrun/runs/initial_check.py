@@ -82,11 +82,11 @@ def _reject_untrained(weights: WeightsOfRun, client: ClientStrategy, layout: Lay
     in_head[layout.head] = True
     taken = kept if weights.is_whole else kept & ~in_head
     if taken.any():
-        cure = "" if (kept & ~in_head).any() else "initial.part=encoder, or "
+        remedy = "" if (kept & ~in_head).any() else "initial.part=encoder, or "
         raise InputError(
             f"initial.path={weights.path}: the clients of this run ({chosen('strategy/client', client)}) kept "
             f"{'their models' if kept.all() else 'a part of the model'}, which its global model has untrained; "
-            f"allowed: {cure}a run that trains all of the global model"
+            f"allowed: {remedy}a run that trains all of the global model"
         )
 
 

@@ -157,27 +157,6 @@ def test_the_nearest_in_float16():
     assert received.tolist() == [512.5, -600.0, 65504.0, -65504.0, 0.25]
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_model_that_is_broadcast_in_float16(make_experiment, executor):
-    """Clients train from the rounded model x̂; the server adds the mean of y_k − x̂ to its own."""
-    settings = {"network": mlp, "clients_per_round": 6, "strategy": Strategy(client=SGD, server=UNIFORM)}
-    plain = Simulation(make_experiment(**settings))
-    start = plain.initial()
-    x = start.server.model
-    rounded = x.numpy().astype("float16").astype("float32")
-    received = torch.from_numpy(rounded)
-    from_rounded, _ = plain.advance(replace(start, models=(replace(start.server, model=received),)))
-    experiment = make_experiment(
-        **settings, compression=compression("none", down="half"), hardware={"executor": executor}
-    )
-    _, (_, state), _ = rounds(experiment)
-    expected = x + (from_rounded.server.model - received)
-    torch.testing.assert_close(state.server.model, expected, rtol=0, atol=2e-6)
-    assert (x - received).abs().max() > 2e-5  # the test would see a server that continues from the rounded model
-    assert state.totals.bytes_down == 6 * 2 * len(x)
-    assert state.totals.bytes_up == 6 * 4 * len(x) == 4 * state.totals.params_down
-
-
 @config_class
 class Signs(Compression):
     """A user's rule: clients receive signs."""
@@ -186,18 +165,29 @@ class Signs(Compression):
         return parameters.sign()
 
 
+def in_float16(model):
+    return torch.from_numpy(model.numpy().astype("float16").astype("float32"))
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_users_rule_for_the_broadcast(make_experiment, executor):
-    """Clients train from the signs s of x; the server adds the mean of y_k − s to x."""
+@pytest.mark.parametrize(
+    ("rule", "rounded"), [(compression("none", down="half"), in_float16), (Signs(down="none"), torch.sign)]
+)
+def test_a_model_that_is_broadcast_with_fewer_bits(make_experiment, executor, rule, rounded):
+    """Clients train from the rounded model x̂; the server adds the mean of y_k − x̂ to its own."""
     settings = {"network": mlp, "clients_per_round": 6, "strategy": Strategy(client=SGD, server=UNIFORM)}
     plain = Simulation(make_experiment(**settings))
     start = plain.initial()
     x = start.server.model
-    from_signs, _ = plain.advance(replace(start, models=(replace(start.server, model=x.sign()),)))
-    experiment = make_experiment(**settings, compression=Signs(down="none"), hardware={"executor": executor})
-    _, (_, state), _ = rounds(experiment)
-    expected = x + (from_signs.server.model - x.sign())
+    received = rounded(x)
+    from_rounded, _ = plain.advance(replace(start, models=(replace(start.server, model=received),)))
+    _, (_, state), _ = rounds(make_experiment(**settings, compression=rule, hardware={"executor": executor}))
+    expected = x + (from_rounded.server.model - received)
     torch.testing.assert_close(state.server.model, expected, rtol=0, atol=2e-6)
+    assert (x - received).abs().max() > 2e-5  # the test would see a server that continues from the rounded model
+    if rule.down == "half":
+        assert state.totals.bytes_down == 6 * 2 * len(x)
+    assert state.totals.bytes_up == 6 * 4 * len(x) == 4 * state.totals.params_down
 
 
 def test_buffers_and_private_parts_are_not_rounded(make_experiment):

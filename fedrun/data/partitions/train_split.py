@@ -53,14 +53,14 @@ class TrainSplitPartition(Partition):
         """
         size, needed = dataset.train_size, self.clients * per_client
         if size >= len(dataset.targets):
-            cure = (
+            remedy = (
                 "data with test samples: of a table, dataset.test_share=0.2 draws some, dataset.split=COLUMN has them"
             )
             if dataset.users is not None:
-                cure = f"partition=natural, which holds out users; or {cure}"
+                remedy = f"partition=natural, which holds out users; or {remedy}"
             raise InputError(
                 f"{self.choice} needs a dataset with a test split, but all {size} samples of this one are "
-                f"training samples; allowed here: {cure}"
+                f"training samples; allowed here: {remedy}"
             )
         if needed > size:
             settings = f"clients={self.clients}" + ("" if key is None else f" with {key}={per_client}")
