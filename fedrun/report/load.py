@@ -109,6 +109,24 @@ class LoadedRun:
         return self._checked(self.dataset_config.load())
 
     @cached_property
+    def experiment(self) -> Experiment:
+        """The run's experiment, with today's default hardware, tracking and display.
+
+        Raises:
+            InputError: the run's data were in memory and are not given, or its configuration cannot be built.
+        """
+        from fedrun.experiment.experiment import Experiment, build_experiment
+
+        dataset = self.dataset_config
+        names = {field.name for field in fields(Experiment)}
+        # without keys that are gone
+        known = {key: node for key, node in self.config.items() if key in names or node is not None}
+        config = completed({key: current(node, key) for key, node in known.items()}, Experiment)
+        # these change no result, and their keys of today may be others
+        config |= {key: node for key, node in compose().config.items() if key in ("hardware", "tracking", "display")}
+        return build_experiment(config, None if self.own_dataset is None else dataset)
+
+    @cached_property
     def federation(self) -> Federation:
         """The clients and their samples: ``federation.train[3]`` and ``federation.client_test[3]`` are the numbers of
         the fourth client's samples in ``dataset.inputs``. It is built again from the configuration.
@@ -118,7 +136,7 @@ class LoadedRun:
         """
         from fedrun.simulation.federation import prepare_federation
 
-        federation = prepare_federation(self._experiment)
+        federation = prepare_federation(self.experiment)
         self._checked(federation.dataset)
         return federation
 
@@ -229,21 +247,7 @@ class LoadedRun:
         from fedrun.runs.client_models import ClientModels
 
         self._result(CHECKPOINT)
-        return ClientModels(self._experiment, self.federation, self.folder, self.summary or {})
-
-    @cached_property
-    def _experiment(self) -> Experiment:
-        """The run's experiment."""
-        from fedrun.experiment.experiment import Experiment, build_experiment
-
-        dataset = self.dataset_config
-        names = {field.name for field in fields(Experiment)}
-        # without keys that are gone
-        known = {key: node for key, node in self.config.items() if key in names or node is not None}
-        config = completed({key: current(node, key) for key, node in known.items()}, Experiment)
-        # these change no result, and their keys of today may be others
-        config |= {key: node for key, node in compose().config.items() if key in ("hardware", "tracking", "display")}
-        return build_experiment(config, None if self.own_dataset is None else dataset)
+        return ClientModels(self.experiment, self.federation, self.folder, self.summary or {})
 
     def _checked(self, dataset: Dataset) -> Dataset:
         """A loaded dataset, after the check that it is the run's."""

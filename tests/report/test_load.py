@@ -58,6 +58,10 @@ def test_a_run(tmp_path: Path, plain: None) -> None:
     with pytest.raises(fedrun.InputError, match=r"has no model 1; allowed: 0 to 0$"):
         run.network(1)
     assert torch.equal(run.network(0)[-1].weight, tensors["head.weight"])
+    assert run.experiment.record.hash == summary["config_hash"]
+    again = fedrun.Simulation(run.experiment)
+    state, _ = again.advance(again.initial())
+    assert again.test(state)["test/loss"] == pytest.approx(run.metrics["test/loss"][1])
 
 
 def test_the_network_of_the_users_own_class(tmp_path: Path, plain: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +159,7 @@ def test_published_runs_of_earlier_versions(paper: str, tmp_path: Path) -> None:
                 configurations.add(configuration)
                 (tmp_path / "config.yaml").write_bytes(content)
                 config = read_yaml(tmp_path / "config.yaml")
-                hash = LoadedRun(Run(Path(seed), config, dataset, strategy, (), None))._experiment.record.hash
+                hash = LoadedRun(Run(Path(seed), config, dataset, strategy, (), None)).experiment.record.hash
                 assert hash == digest or table not in ("fedavg/table2", "maxfl/table1/small", "fedumf/table2/small")
         assert checked
 
