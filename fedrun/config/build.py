@@ -75,10 +75,9 @@ def _composed(group: str, name: str) -> Plain:
     Raises:
         InputError: only Hydra can compose it.
     """
-    further = config_dir_option()
     composed = content("", "config", conf_dir() / "config.yaml")
     try:
-        parts = DefaultsTree({}, set(), () if further is None else (further,)).parts_of(group, name)
+        parts = DefaultsTree({}, set(), config_dir_option()).parts_of(group, name)
     except NotPlainError:
         raise InputError(
             f"{group}={name}: cannot be built alone; allowed: fedrun.compose(['{group}={name}'])"

@@ -212,7 +212,7 @@ def compose_plainly(overrides: Sequence[str], folder: Path | None = None, single
     """
     arguments = with_implied(overrides)
     try:
-        plain = plain_composition(arguments, [] if folder is None else [folder])
+        plain = plain_composition(arguments, folder)
     except NotPlainError:
         return None
     if single_run and plain.sweeps:

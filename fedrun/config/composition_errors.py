@@ -225,7 +225,7 @@ def _having_part(group: str, folder: Path | None) -> str:
 def _composed(choices: Sequence[str], folder: Path | None) -> Any:
     """The configuration with these options; None if they cannot be composed either."""
     try:
-        return plain_composition(with_implied(choices), [] if folder is None else [folder]).config
+        return plain_composition(with_implied(choices), folder).config
     except NotPlainError:
         pass
     from hydra.core.global_hydra import GlobalHydra

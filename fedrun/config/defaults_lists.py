@@ -7,14 +7,14 @@ them. Everything else raises :class:`NotPlainError`, and Hydra itself composes o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_entry import GLOBAL, SELF, Entry, below, entry_of
-from fedrun.config.options import conf_dir, content, header, listed, listed_file
+from fedrun.config.options import content, header, listed, listed_file, option_folders
 from fedrun.config.own_options import has_form
 
 HYDRA = "hydra/"
@@ -61,12 +61,12 @@ class DefaultsTree:
     Args:
         chosen: the option of each group that the command line chooses.
         deleted: the groups that the command line leaves out.
-        further: folders of further options.
+        folder: a folder of further options; None: there is none.
     """
 
     chosen: dict[str, str]
     deleted: set[str]
-    further: Sequence[Path] = ()
+    folder: Path | None = None
     choices: dict[str, str | None] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
@@ -148,9 +148,9 @@ class DefaultsTree:
 
     def _file(self, group: str, option: str) -> OptionFile | None:
         """An option's file, or the option in the file that lists several; None: there is none."""
-        own = (folder / group / f"{option}.yaml" for folder in (conf_dir(), *self.further))
+        own = (folder / group / f"{option}.yaml" for folder in reversed(option_folders(self.folder)))
         file = next(filter(Path.is_file, own), listed_file(group) if option in listed(group) else None)
-        if file is not None and any(file.is_relative_to(folder) for folder in self.further) and not has_form(file):
+        if file is not None and self.folder and file.is_relative_to(self.folder) and not has_form(file):
             raise NotPlainError
         return None if file is None else _read(group, option, file, file.stat().st_mtime_ns)
 

@@ -68,7 +68,7 @@ def _sweep(name: str, folder: Path | None) -> ExperimentSweep:
         raise InputError(no_such_option("experiment", name, known))
     chosen = [f"experiment={name}"]
     try:
-        plain = plain_composition(chosen, [] if folder is None else [folder])
+        plain = plain_composition(chosen, folder)
     except NotPlainError:
         from fedrun.config.composition_errors import composing
         from fedrun.config.hydra_config import hydra_config

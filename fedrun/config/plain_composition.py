@@ -16,7 +16,7 @@ from typing import Any
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_lists import DefaultsTree, NotPlainError, Placed
 from fedrun.config.dotted_keys import NO_VALUE, value_at
-from fedrun.config.options import conf_dir, listed
+from fedrun.config.options import listed, option_folders
 from fedrun.config.overrides import parsed
 
 REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
@@ -40,18 +40,18 @@ class PlainComposition:
     choices: Mapping[str, Any]
 
 
-def plain_composition(overrides: Sequence[str], further: Sequence[Path] = ()) -> PlainComposition:
+def plain_composition(overrides: Sequence[str], folder: Path | None = None) -> PlainComposition:
     """Compose from fedrun's options and further ones.
 
     Args:
         overrides: as on the command line.
-        further: folders of further options.
+        folder: a folder of further options; None: there is none.
 
     Raises:
         NotPlainError: only Hydra can compose or reject it.
     """
-    chosen, deleted, values = _arguments(overrides, [conf_dir(), *further])
-    tree = DefaultsTree(chosen, deleted, further)
+    chosen, deleted, values = _arguments(overrides, option_folders(folder))
+    tree = DefaultsTree(chosen, deleted, folder)
     merged: Plain = {}
     for part in tree.parts():
         merge(merged, embedded(part))

@@ -63,7 +63,7 @@ def test_a_file_of_ones_own_replaces_a_listed_one_and_no_file(tmp_path: Path) ->
             "strategy/client=moon",
             f"  moon  own/strategy/{name}.yaml",
         ]
-        parts = DefaultsTree({}, set(), (own.parent,)).parts_of("strategy", name)
+        parts = DefaultsTree({}, set(), own.parent).parts_of("strategy", name)
         assert "moon" in [part.option for part in parts]
     assert option_files("strategy", own.parent)["fedprox"] == own / "fedprox.yaml"
     assert option_files("strategy", own.parent)["solo"] == conf_dir() / "strategy" / "solo.yaml"

@@ -58,7 +58,7 @@ def test_they_compose_in_a_library(own: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_one_of_them_alone(own: Path) -> None:
-    parts = DefaultsTree({}, set(), (own,)).parts_of("strategy", "strong")
+    parts = DefaultsTree({}, set(), own).parts_of("strategy", "strong")
     assert [(part.option, part.package) for part in parts] == [
         ("strong", "strategy.client"),
         ("fedavg", "strategy.server"),

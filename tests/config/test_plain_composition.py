@@ -118,7 +118,7 @@ def test_further_options_compose_as_with_hydra(tmp_path: Path) -> None:
         },
     )
     for overrides in (["strategy=strong"], ["experiment=mine/table1", "seed=3"]):
-        plain = plain_composition(with_implied(overrides), [tmp_path])
+        plain = plain_composition(with_implied(overrides), tmp_path)
         by_hydra = hydra_config(overrides, tmp_path)
         composed = Composed.of(by_hydra, by_hydra.hydra)
         assert json.dumps(plain.config) == json.dumps(composed.config)
@@ -139,7 +139,7 @@ def test_further_options_compose_as_with_hydra(tmp_path: Path) -> None:
 def test_further_options_of_another_form_are_left_to_hydra(tmp_path: Path, text: str) -> None:
     write(tmp_path, {"strategy/strong": text})
     with pytest.raises(NotPlainError):
-        plain_composition(["strategy=strong"], [tmp_path])
+        plain_composition(["strategy=strong"], tmp_path)
 
 
 def test_an_override_before_another_entry_is_left_to_hydra(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_an_override_before_another_entry_is_left_to_hydra(tmp_path: Path) -> No
         name = f"experiment/{'plain' if plain else 'other'}"
         write(tmp_path, {**below, name: f"# @package _global_\ndefaults: [{order}]\n"})
         with nullcontext() if plain else pytest.raises(NotPlainError):
-            plain_composition([name.replace("/", "=")], [tmp_path])
+            plain_composition([name.replace("/", "=")], tmp_path)
 
 
 def test_the_later_of_two_files_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_the_later_of_two_files_decides(tmp_path: Path, monkeypatch: pytest.Monk
             "third/z": "# @package deep.er\nv: 3\n",
         },
     )
-    monkeypatch.setattr(defaults_lists, "conf_dir", lambda: tmp_path)
+    monkeypatch.setattr(defaults_lists, "option_folders", lambda folder: [tmp_path])
     chosen: dict[str, str] = {}
     tree = defaults_lists.DefaultsTree(chosen, set())
     parts = [(part.option, part.package, part.content) for part in tree.parts()]
