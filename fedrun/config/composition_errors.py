@@ -47,28 +47,22 @@ def composing(arguments: Sequence[str], config_dir: Path | None = None) -> Itera
     try:
         yield
     except COMPOSITION_ERRORS as error:
-        raise InputError(message_for(error, arguments, config_dir)) from error
+        raise InputError(message_for(error, arguments, folder)) from error
 
 
-def message_for(error: Exception, arguments: Sequence[str], config_dir: Path | None = None) -> str:
+def message_for(error: Exception, arguments: Sequence[str], folder: Path | None) -> str:
     """What is wrong with the command line ``arguments``, at which key, and what is allowed, in one line.
 
-    ``config_dir`` is the folder of further options; None: the running command's.
+    ``folder`` is a folder of further options; None: there is none.
     """
-    folder = config_dir or config_dir_option()
-    if folder and isinstance(error, MissingConfigException) and (wrong := wrong_file(arguments, folder, missing=True)):
-        return wrong
-    return _message_for(error, arguments, folder)
-
-
-def _message_for(error: Exception, arguments: Sequence[str], folder: Path | None) -> str:
-    """As :func:`message_for`, without the search for a defaults list that names no option."""
     text = " ".join(str(error).split())
     if not text and isinstance(error.__cause__, Exception):  # Hydra wraps OmegaConf's errors in empty ones
-        return _message_for(error.__cause__, arguments, folder)
+        return message_for(error.__cause__, arguments, folder)
     match error:
         case InputError():
             return text
+        case MissingConfigException() if folder and (wrong := wrong_file(arguments, folder, missing=True)):
+            return wrong
         case MissingConfigException(missing_cfg_file=str(missing), options=[*names]):
             group, _, option = missing.rpartition("/")
             if missing == "hydra/sweeper/optuna":

@@ -259,7 +259,7 @@ def test_only_folders_of_runs_are_answered_with_another_one(own: Path) -> None:
         locked.read_text()
     reason = refusal.value.strerror
     assert message_for(refusal.value, [], own) == f"{locked}: {reason}; allowed: files of options that can be read"
-    assert message_for(PermissionError(13, "Permission denied", "/locked"), []) == (
+    assert message_for(PermissionError(13, "Permission denied", "/locked"), [], None) == (
         "/locked: Permission denied; choose another output_dir"
     )
 
