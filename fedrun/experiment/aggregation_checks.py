@@ -70,7 +70,7 @@ def _without_times(strategy: Strategy, rounds: int) -> str | None:
     """A part of the strategy for which a client's time is not known before it trains, and why; None: there is none."""
     client, server = strategy.client, strategy.server
     if strategy.clusters().several:
-        return f"{chosen('strategy/clustering', strategy.clusters())}, which has several models"
+        return f"{strategy.named_clustering}, which has several models"
     if strategy.afterwards().last_rounds(rounds):
         return f"{chosen('strategy/post_training', strategy.afterwards())}, which has a second phase"
     if not client.sends:

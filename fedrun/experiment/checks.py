@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fedrun.config.allowed_values import shown
-from fedrun.config.option_name import chosen, chosen_where
+from fedrun.config.option_name import chosen_where
 from fedrun.config.overrides import home_folder
 from fedrun.data.evaluation_split import TARGETED, pooled_name
 from fedrun.data.targets import Target
@@ -29,10 +29,9 @@ def check_folder(settings: Settings) -> None:
 
 def check_initial(settings: Settings) -> None:
     """Reject initial weights that are the same for all models where these must differ."""
-    clusters = settings.strategy.clusters()
-    if settings.initial.is_whole and not clusters.same_initialisation:
+    if settings.initial.is_whole and not settings.strategy.clusters().same_initialisation:
         raise InputError(
-            f"{settings.chosen('initial')} with {chosen('strategy/clustering', clusters)}, whose models must differ at "
+            f"{settings.chosen('initial')} with {settings.strategy.named_clustering}, whose models must differ at "
             "first: allowed: initial.part=encoder, initial=random"
         )
 

@@ -52,6 +52,11 @@ class Strategy:
         """The server strategy as the command line chooses it."""
         return chosen("strategy/server", self.server)
 
+    @property
+    def named_clustering(self) -> str:
+        """The clustering as the command line chooses it."""
+        return chosen("strategy/clustering", self.clusters())
+
     def check(self) -> None:
         """Reject a client and a server strategy that are incompatible."""
         check_client_attributes(self.client)
@@ -86,13 +91,9 @@ class Strategy:
     def check_local(self, local: LocalTraining) -> None:
         """Reject settings of local training that the algorithm does not support."""
         self.client.check(local)
-        parts: dict[str, ClientStrategy | Clustering] = {"client": self.client, "clustering": self.clusters()}
-        for key, part in parts.items():
-            if part.assumes_sgd and local.optimizer != "sgd":
-                raise InputError(
-                    f"local.optimizer={local.optimizer}: {chosen(f'strategy/{key}', part)} is defined by SGD steps "
-                    "alone; allowed: sgd"
-                )
+        if local.optimizer != "sgd" and (self.client.assumes_sgd or self.clusters().assumes_sgd):
+            part = self.named_client if self.client.assumes_sgd else self.named_clustering
+            raise InputError(f"local.optimizer={local.optimizer}: {part} is defined by SGD steps alone; allowed: sgd")
         if local.repair_nonfinite and not self.server.refinable:
             raise InputError(
                 f"local.repair_nonfinite=true with {self.named_server}, whose next broadcast does not follow from the "
@@ -145,31 +146,28 @@ class ClusteredStrategy(Strategy):
             raise InputError(f"{self.named_server} is incompatible with clusters; choose another, such as fedavg")
         if self.clustering.mixes and MODEL not in self.client.sends:
             raise InputError(
-                f"{self.named_client} sends how far a client has moved from one model, and "
-                f"{chosen('strategy/clustering', self.clustering)} adds it to several; choose a client strategy that "
-                "sends models, such as sgd"
+                f"{self.named_client} sends how far a client has moved from one model, and {self.named_clustering} "
+                "adds it to several; choose a client strategy that sends models, such as sgd"
             )
         if self.clustering.mixes and self.server.rows != "none":
             raise InputError(
-                f"{self.named_server} uses single models, without the weights that "
-                f"{chosen('strategy/clustering', self.clustering)} gives to them; choose another server strategy, such "
-                "as fedavg"
+                f"{self.named_server} uses single models, without the weights that {self.named_clustering} gives to "
+                "them; choose another server strategy, such as fedavg"
             )
         least = self.server.least_uploads
         if self.clustering.several and least > 1:
             raise InputError(
-                f"{chosen('strategy/clustering', self.clustering)} with {self.named_server}, which needs at least "
-                f"{least} uploads: a round may have fewer for a model; choose another server strategy, such as median"
+                f"{self.named_clustering} with {self.named_server}, which needs at least {least} uploads: a round may "
+                "have fewer for a model; choose another server strategy, such as median"
             )
         if self.server.maintains and self.clustering.reassigns:
             raise InputError(
                 f"{self.named_server} maintains the states of a model's clients, which change with "
-                f"{chosen('strategy/clustering', self.clustering)}; choose another, such as fedavg"
+                f"{self.named_clustering}; choose another, such as fedavg"
             )
         if (self.clustering.infers or self.clustering.stores_last_upload) and MODEL not in self.client.sends:
             raise InputError(
-                f"{self.named_client} does not send models, by which "
-                f"{chosen('strategy/clustering', self.clustering)} tells clients apart; choose another client "
-                "strategy, such as sgd"
+                f"{self.named_client} does not send models, by which {self.named_clustering} tells clients apart; "
+                "choose another client strategy, such as sgd"
             )
         self.post_training.check()

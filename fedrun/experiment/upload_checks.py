@@ -110,10 +110,8 @@ def check_transforms(settings: Settings) -> None:
 
 def _sides(strategy: Strategy) -> str:
     """A strategy's sides as the command line chooses them."""
-    sides: dict[str, object] = {"client": strategy.client, "server": strategy.server}
-    if strategy.clusters().several:
-        sides["clustering"] = strategy.clusters()
-    return ", ".join(chosen(f"strategy/{key}", side) for key, side in sides.items())
+    sides = [strategy.named_client, strategy.named_server]
+    return ", ".join([*sides, strategy.named_clustering] if strategy.clusters().several else sides)
 
 
 def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_sum: SecureSum) -> None:
@@ -127,8 +125,8 @@ def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_s
     clusters = strategy.clusters()
     if clusters.infers or clusters.stores_last_upload:
         raise InputError(
-            f"{chosen('attack', attack)} forges uploads after they have arrived, and "
-            f"{chosen('strategy/clustering', clusters)} assigns clients by their uploads before; choose another attack"
+            f"{chosen('attack', attack)} forges uploads after they have arrived, and {strategy.named_clustering} "
+            "assigns clients by their uploads before; choose another attack"
         )
     if MODEL not in strategy.client.sends:
         raise InputError(
@@ -156,8 +154,8 @@ def _check_compression(compression: Compression, strategy: Strategy, attack: Att
     """Reject compression that contradicts its memory, the strategy or the attack."""
     if compression.changes_downloads and strategy.clusters().several:
         raise InputError(
-            f"compression.down={compression.down} with {chosen('strategy/clustering', strategy.clusters())}, whose "
-            "clients compare or mix several models, of which only one is rounded; allowed: none"
+            f"compression.down={compression.down} with {strategy.named_clustering}, whose clients compare or mix "
+            "several models, of which only one is rounded; allowed: none"
         )
     if isinstance(compression, Compressor) and compression.memory == "client":
         if compression.is_unbiased:
