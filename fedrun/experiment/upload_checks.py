@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedrun.config.option_name import chosen, chosen_where
+from fedrun.config.option_name import chosen_where
 from fedrun.data.tasks.base import Task
 from fedrun.experiment.settings import Settings
 from fedrun.experiment.strategy import Strategy
@@ -16,12 +16,11 @@ from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 from fedrun.uploads.attacks.base import Attack
-from fedrun.uploads.compression.base import Compression, Compressor
+from fedrun.uploads.compression.base import Compressor
 from fedrun.uploads.compression.sign import Sign
 from fedrun.uploads.privacy.base import Privacy
 from fedrun.uploads.privacy.sample_level import SampleLevel
 from fedrun.uploads.privacy.user_level import UserLevel
-from fedrun.uploads.secure_sum import SecureSum
 
 
 def check_attack(settings: Settings) -> None:
@@ -68,8 +67,8 @@ def check_transforms(settings: Settings) -> None:
     Raises:
         InputError: naming both keys and what is allowed.
     """
-    strategy, attack = settings.strategy, settings.attack
-    privacy, compression, secure_sum = settings.privacy, settings.compression, settings.secure_sum
+    strategy, privacy = settings.strategy, settings.privacy
+    compression, secure_sum = settings.compression, settings.secure_sum
     used = chosen_where(
         ("privacy", privacy, privacy.protects),
         ("secure_sum", secure_sum, secure_sum.changes_uploads),
@@ -86,26 +85,26 @@ def check_transforms(settings: Settings) -> None:
             f"{used[0]} with {strategy.named_client}: what clients do not have of the model would not arrive as zero; "
             "allowed: client strategies with the whole model, such as sgd"
         )
-    _check_compression(compression, strategy, attack)
+    _check_compression(settings)
     if secure_sum.changes_uploads:
-        _check_integers(secure_sum, compression, privacy)
+        _check_integers(settings)
     if privacy.protects:
-        _check_privacy(privacy, compression, used[0])
+        _check_privacy(settings)
         reason = _without_noise(privacy, strategy)
         if reason is not None:
             raise InputError(
                 f"{used[0]} with {_sides(strategy)}: the server would see {reason}, without noise; {ALLOWED}"
             )
     if isinstance(privacy, SampleLevel):
-        _check_noised_training(privacy, strategy, settings.dataset.spec.task)
+        _check_noised_training(settings, privacy)
     if secure_sum.changes_uploads:
         reason = single_uploads(strategy.client, strategy.server, rows=True) or _sorted_by(strategy.clusters())
         if reason is not None:
             raise InputError(
                 f"{settings.chosen('secure_sum')} with {_sides(strategy)}: the server would see {reason}; {ALLOWED}"
             )
-    if attack.needs_rows:
-        _check_forged(attack, strategy, privacy, secure_sum)
+    if settings.attack.needs_rows:
+        _check_forged(settings)
 
 
 def _sides(strategy: Strategy) -> str:
@@ -114,33 +113,30 @@ def _sides(strategy: Strategy) -> str:
     return ", ".join([*sides, strategy.named_clustering] if strategy.clusters().several else sides)
 
 
-def _check_forged(attack: Attack, strategy: Strategy, privacy: Privacy, secure_sum: SecureSum) -> None:
+def _check_forged(settings: Settings) -> None:
     """Reject attacks that replace received models if the server receives no single model."""
-    if privacy.sees_sums_only or secure_sum.changes_uploads:
-        key, part = ("privacy", privacy) if privacy.sees_sums_only else ("secure_sum", secure_sum)
+    attack, strategy = settings.chosen("attack"), settings.strategy
+    clusters, sums_only = strategy.clusters(), settings.privacy.sees_sums_only
+    if sums_only or settings.secure_sum.changes_uploads:
         raise InputError(
-            f"{chosen('attack', attack)} forges uploads after they have arrived, and with "
-            f"{chosen(key, part)} only their sum arrives; choose another attack"
+            f"{attack} forges uploads after they have arrived, and with "
+            f"{settings.chosen('privacy' if sums_only else 'secure_sum')} only their sum arrives; choose another attack"
         )
-    clusters = strategy.clusters()
     if clusters.infers or clusters.stores_last_upload:
         raise InputError(
-            f"{chosen('attack', attack)} forges uploads after they have arrived, and {strategy.named_clustering} "
-            "assigns clients by their uploads before; choose another attack"
+            f"{attack} forges uploads after they have arrived, and {strategy.named_clustering} assigns clients by "
+            "their uploads before; choose another attack"
         )
     if MODEL not in strategy.client.sends:
-        raise InputError(
-            f"{chosen('attack', attack)} forges models, which {strategy.named_client} "
-            "does not send; choose another attack"
-        )
+        raise InputError(f"{attack} forges models, which {strategy.named_client} does not send; choose another attack")
 
 
-def _check_integers(secure_sum: SecureSum, compression: Compression, privacy: Privacy) -> None:
+def _check_integers(settings: Settings) -> None:
     """Reject uploads and weights that are not integers."""
-    key = chosen("secure_sum", secure_sum)
-    if compression.changes_uploads:
+    key, privacy = settings.chosen("secure_sum"), settings.privacy
+    if settings.compression.changes_uploads:
         raise InputError(
-            f"{key} with {chosen('compression', compression)}: sums of integers need uploads of all entries; allowed: "
+            f"{key} with {settings.chosen('compression')}: sums of integers need uploads of all entries; allowed: "
             "compression=none"
         )
     if isinstance(privacy, UserLevel) and privacy.max_weight is not None and privacy.max_weight % 1:
@@ -150,8 +146,9 @@ def _check_integers(secure_sum: SecureSum, compression: Compression, privacy: Pr
         )
 
 
-def _check_compression(compression: Compression, strategy: Strategy, attack: Attack) -> None:
+def _check_compression(settings: Settings) -> None:
     """Reject compression that contradicts its memory, the strategy or the attack."""
+    compression, strategy = settings.compression, settings.strategy
     if compression.changes_downloads and strategy.clusters().several:
         raise InputError(
             f"compression.down={compression.down} with {strategy.named_clustering}, whose clients compare or mix "
@@ -160,7 +157,7 @@ def _check_compression(compression: Compression, strategy: Strategy, attack: Att
     if isinstance(compression, Compressor) and compression.memory == "client":
         if compression.is_unbiased:
             raise InputError(
-                f"compression.memory=client with {chosen('compression', compression)}, which is unbiased: its errors "
+                f"compression.memory=client with {settings.chosen('compression')}, which is unbiased: its errors "
                 "can be longer than the uploads, and would grow from round to round; allowed: none, or a biased "
                 "compressor, such as topk, or randk with compression.scaled=false"
             )
@@ -170,11 +167,12 @@ def _check_compression(compression: Compression, strategy: Strategy, attack: Att
                 "error is of the products with the A before; allowed: compression.memory=none"
             )
     if isinstance(compression, Sign) and compression.votes:
-        _check_vote(compression, strategy, attack)
+        _check_vote(settings, compression)
 
 
-def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
+def _check_vote(settings: Settings, compression: Sign) -> None:
     """Reject settings that are incompatible with a majority vote."""
+    strategy = settings.strategy
     if compression.memory == "client":
         raise InputError(
             "compression.rule=vote with compression.memory=client: a vote has no magnitude, and so no error; allowed: "
@@ -200,10 +198,10 @@ def _check_vote(compression: Sign, strategy: Strategy, attack: Attack) -> None:
             f"compression.rule=vote with {strategy.named_server}: a vote is the server's "
             "whole step, of size compression.vote_step; allowed: strategy/server=fedavg"
         )
-    if attack.needs_rows:
+    if settings.attack.needs_rows:
         raise InputError(
-            f"compression.rule=vote with {chosen('attack', attack)}, which forges uploads after they have arrived "
-            "as votes; choose another attack"
+            f"compression.rule=vote with {settings.chosen('attack')}, which forges uploads after they have arrived as "
+            "votes; choose another attack"
         )
 
 
@@ -260,13 +258,14 @@ def _without_noise(privacy: Privacy, strategy: Strategy) -> str | None:
     return None
 
 
-def _check_noised_training(privacy: SampleLevel, strategy: Strategy, task: Task) -> None:
+def _check_noised_training(settings: Settings, privacy: SampleLevel) -> None:
     """Reject tasks that weight samples, and strategies whose clients use samples otherwise than for one noised gradient
     per step.
     """
+    strategy, task = settings.strategy, settings.dataset.spec.task
     if type(task).weights is not Task.weights and not task.per_symbol:
         raise InputError(
-            f"{chosen('privacy', privacy)} with the dataset's task, {task.name}, which weights samples: a step adds "
+            f"{settings.chosen('privacy')} with the dataset's task, {task.name}, which weights samples: a step adds "
             "the clipped gradients of all samples with the same weight; allowed: a task without weights"
         )
     if isinstance(strategy.client, FedSGD) and privacy.sample_share < 1:
@@ -276,7 +275,7 @@ def _check_noised_training(privacy: SampleLevel, strategy: Strategy, task: Task)
         )
     if (reason := _besides_gradients(strategy)) is not None:
         raise InputError(
-            f"{chosen('privacy', privacy)} with {_sides(strategy)}: clients would {reason}, without noise; allowed: "
+            f"{settings.chosen('privacy')} with {_sides(strategy)}: clients would {reason}, without noise; allowed: "
             "strategies that use samples for one gradient per step only, such as fedavg, fedprox, fedadam or scaffold"
         )
 
@@ -299,9 +298,10 @@ def _besides_gradients(strategy: Strategy) -> str | None:
     return None
 
 
-def _check_privacy(privacy: Privacy, compression: Compression, key: str) -> None:
+def _check_privacy(settings: Settings) -> None:
     """Reject compressors that are incompatible with clipping."""
-    if not privacy.sees_sums_only:
+    key, compression = settings.chosen("privacy"), settings.compression
+    if not settings.privacy.sees_sums_only:
         return  # noised uploads may be compressed by any rule
     if isinstance(compression, Compressor) and compression.memory == "client":
         raise InputError(
