@@ -38,7 +38,7 @@ def check_aggregation(settings: Settings) -> None:
             f"{key} with {settings.chosen('compression')}, whose server takes a vote of one round's clients; "
             "choose another compressor, or aggregation=synchronous"
         )
-    reason = _without_times(strategy, settings.rounds)
+    reason = _without_times(strategy)
     if isinstance(aggregation, Asynchronous):
         reason = reason or _needs_rounds(strategy)
     if reason := reason or _of_unknown_size(strategy):
@@ -66,12 +66,12 @@ def check_aggregation(settings: Settings) -> None:
         )
 
 
-def _without_times(strategy: Strategy, rounds: int) -> str | None:
+def _without_times(strategy: Strategy) -> str | None:
     """A part of the strategy for which a client's time is not known before it trains, and why; None: there is none."""
     client, server = strategy.client, strategy.server
     if strategy.clusters().several:
         return f"{strategy.named_clustering}, which has several models"
-    if strategy.afterwards().last_rounds(rounds):
+    if strategy.has_second_phase:
         return f"{chosen('strategy/post_training', strategy.afterwards())}, which has a second phase"
     if not client.sends:
         return f"{strategy.named_client}, which sends nothing"

@@ -52,7 +52,7 @@ def check_stopping(settings: Settings) -> None:
 def check_evaluated_models(settings: Settings) -> None:
     """Reject evaluations of models that the run does not have."""
     strategy, evaluation, client = settings.strategy, settings.evaluation, settings.strategy.client
-    several = strategy.clusters().several or bool(strategy.afterwards().last_rounds(settings.rounds))
+    several = strategy.clusters().several or strategy.has_second_phase
     if evaluation.client_means and (MODEL not in client.sends or is_personal(client) or several):
         raise InputError(
             f"evaluation.client_means=true: allowed if clients send models ({strategy.named_client}) for one global "

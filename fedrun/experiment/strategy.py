@@ -43,6 +43,11 @@ class Strategy:
         return PostTraining()
 
     @property
+    def has_second_phase(self) -> bool:
+        """Whether the last rounds of a run belong to :meth:`afterwards`."""
+        return self.afterwards().last_rounds(2) > 0
+
+    @property
     def named_client(self) -> str:
         """The client strategy as the command line chooses it."""
         return chosen("strategy/client", self.client)

@@ -251,7 +251,7 @@ def _without_noise(privacy: Privacy, strategy: Strategy) -> str | None:
         reason = single_uploads(strategy.client, strategy.server, rows=privacy.sees_sums_only)
     if reason is not None:
         return reason
-    if strategy.clusters().several or strategy.afterwards().last_rounds(2):
+    if strategy.clusters().several or strategy.has_second_phase:
         return "which model each client belongs to, or what it sends for a second model"
     if privacy.sees_sums_only and strategy.server.idle_training is not None:
         return "the training of clients that are not selected"

@@ -40,8 +40,7 @@ class ClientModels:
         self, experiment: Experiment, federation: Federation, folder: Path, summary: Mapping[str, Any]
     ) -> None:
         strategy = experiment.strategy
-        concatenated = bool(strategy.afterwards().last_rounds(experiment.rounds))
-        if concatenated or not (is_personal(strategy.client) or strategy.clusters().several):
+        if strategy.has_second_phase or not (is_personal(strategy.client) or strategy.clusters().several):
             raise InputError(f"{folder}: its clients have no models of their own; network() is the model that all use")
         if experiment.record.hash != summary.get("config_hash"):
             raise InputError(f"{folder}: was run by another version of fedrun, in which a key had another meaning")

@@ -237,7 +237,7 @@ def check_colluding(experiment: Experiment, federation: Federation, cohort: int)
             f"{(clients - 1) / clients:g}"
         )
     single = cohort == 1 or (experiment.participation.varies and cohort < clients)
-    if single and not experiment.strategy.afterwards().last_rounds(experiment.rounds):
+    if single and not experiment.strategy.has_second_phase:
         raise InputError(
             f"clients_per_round={experiment.clients_per_round:g} with {forges}: a round may have one client; "
             "allowed: at least 2, with participation=everyone"

@@ -82,7 +82,7 @@ def _check_head(settings: Settings, *, private_head: bool) -> None:
         ("strategy/client", client, measured or private_head),
         ("strategy/server", server, "head" in server.wants or server.rows == "head"),
         ("strategy/clustering", clusters, clusters.infers or clusters.reports_labels),
-        ("strategy/post_training", strategy.afterwards(), strategy.afterwards().last_rounds(2)),
+        ("strategy/post_training", strategy.afterwards(), strategy.has_second_phase),
     )
     if evaluation.tuned_by and evaluation.tuning_part == "head":
         needing.append("evaluation.tuning_part=head")
