@@ -62,7 +62,7 @@ class Evaluator:
         # by the identity of the indices, which are kept, so that no other ones get it
         self._newest: tuple[tuple[ServerState, ...], dict[int, tuple[torch.Tensor, SampleResults]]] | None = None
         self._newest_personal: tuple[weakref.ref[State], dict[int, tuple[ClientIndices, SampleResults]]] | None = None
-        self._newest_by_kind: tuple[weakref.ref[State], dict[str, dict[str, OwnResults]]] | None = None
+        self._newest_clients: tuple[weakref.ref[State], dict[str, dict[str, ClientResults]]] | None = None
 
     @property
     def tested(self) -> str:
@@ -95,10 +95,9 @@ class Evaluator:
             metrics[pooled_name(split, "attack_success")] = self._attack_success(state, triggered)
         if self._experiment.evaluation.client_means:
             metrics |= {pooled_name(split, name): value for name, value in self._score_of_means(state).items()}
-        for group in self._groups:
-            for kind, results in self._results_by_kind(state, group).items():
-                named = self._client_results(group, results).metrics()
-                metrics |= {f"{group.name}/{kind}{name}": value for name, value in named.items()}
+        for group, by_kind in self.clients(state).items():
+            for kind, results in by_kind.items():
+                metrics |= {f"{group}/{kind}{name}": value for name, value in results.metrics().items()}
         return metrics
 
     def results(self, state: State, indices: torch.Tensor) -> SampleResults:
@@ -117,14 +116,20 @@ class Evaluator:
     def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
         """The results of the clients, by group and kind: under ``""`` of the model that each client uses, without
         tuning; the others as in the metrics. Empty if clients have neither test samples nor thresholds.
+
+        The results of the newest state are kept: the end of a run needs them once more.
         """
-        return {
-            group.name: {
-                kind: self._client_results(group, results)
-                for kind, results in self._results_by_kind(state, group).items()
+        if self._newest_clients is None or self._newest_clients[0]() is not state:
+            of_groups = {
+                group.name: {
+                    kind: self._client_results(group, results)
+                    for kind, results in self._results_by_kind(state, group).items()
+                }
+                for group in client_groups(self._phase.federation)
+                if group.test is not None or self._experiment.appeal.known
             }
-            for group in self._groups
-        }
+            self._newest_clients = (weakref.ref(state), of_groups)
+        return self._newest_clients[1]
 
     def models_of(self, state: State, client: int) -> list[torch.Tensor]:
         """The models ``[P]`` that a client uses; the logits of several are summed.
@@ -256,12 +261,6 @@ class Evaluator:
         clustered = phase.clustering.several and phase.federation.client_test is not None
         return clustered or is_personal(phase.client)
 
-    @property
-    def _groups(self) -> list[ClientGroup]:
-        """The groups whose clients are evaluated."""
-        groups = client_groups(self._phase.federation)
-        return [group for group in groups if group.test is not None or self._experiment.appeal.known]
-
     def _client_results(self, group: ClientGroup, results: OwnResults) -> ClientResults:
         """The results of a group's clients, compared with their thresholds."""
         thresholds, samples = self._thresholds().get(group.name), self._phase.samples
@@ -276,14 +275,6 @@ class Evaluator:
         """A group's results of the models that the clients use (under ``""``); if clients have their own models,
         also of the global one (``"global_"``); if requested, of the global model after tuning (``"tuned_"``).
         """
-        if self._newest_by_kind is None or self._newest_by_kind[0]() is not state:
-            self._newest_by_kind = (weakref.ref(state), {})
-        known = self._newest_by_kind[1]
-        if group.name not in known:  # the end of a run needs them once more
-            known[group.name] = self._compute_by_kind(state, group)
-        return known[group.name]
-
-    def _compute_by_kind(self, state: State, group: ClientGroup) -> dict[str, OwnResults]:
         evaluation, client, local = self._experiment.evaluation, self._phase.client, self._phase.local
         results = {"": self._on_own_samples(group, partial(self._results_of, group.name, state))}
         if is_personal(client) and trains_global_model(client) and group.name == SEEN and group.test is not None:
