@@ -14,6 +14,7 @@ from fedrun.experiment.settings import Settings
 from fedrun.strategies.client import compares_embeddings, is_personal, trains_global_model
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
+from fedrun.uploads.attacks.base import Attack
 
 
 def check_folder(settings: Settings) -> None:
@@ -76,19 +77,50 @@ def check_evaluated_models(settings: Settings) -> None:
 
 def check_appeal(settings: Settings) -> None:
     """Reject settings that need thresholds which the clients do not have."""
-    strategy, appeal, participation = settings.strategy, settings.appeal, settings.participation
+    strategy, appeal = settings.strategy, settings.appeal
     if "threshold" in strategy.client.wants and not appeal.known:
         raise InputError(f"{strategy.named_client} needs every client's threshold; choose appeal=warmup")
-    rule = settings.chosen("participation")
-    if participation.needs_thresholds and not appeal.known:
-        raise InputError(f"{rule} needs every client's threshold; choose appeal=warmup")
-    if not participation.known_in_advance and strategy.server.idle_training is not None:
-        raise InputError(
-            f"{rule} cannot be combined with idle clients (strategy=fedumf), which must know in one round who is "
-            "selected in the next; choose participation=everyone or bernoulli"
-        )
+    if settings.participation.needs_thresholds and not appeal.known:
+        raise InputError(f"{settings.chosen('participation')} needs every client's threshold; choose appeal=warmup")
     if appeal.known and settings.population.pooled:
         raise InputError("population.pooled=true: no client is left that could have a threshold; choose appeal=none")
+
+
+def check_attack(settings: Settings) -> None:
+    """Reject attackers that nothing makes attack, or that have nothing to change."""
+    attack, strategy = settings.attack, settings.strategy
+    if attack.share and type(attack) is Attack:
+        raise InputError(
+            f"attack.share={attack.share} with attack=none: allowed: 0, or another attack, such as attack=gaussian"
+        )
+    if attack.changes_data or not attack.share or (strategy.client.sends and not settings.population.pooled):
+        return
+    pooled = "with population.pooled=true no client sends anything"
+    sender = pooled if settings.population.pooled else f"{strategy.named_client} sends nothing"
+    raise InputError(
+        f"attack.share={attack.share}: {sender} that attackers could change; choose attack=none or attack=label_flip"
+    )
+
+
+def check_participation(settings: Settings) -> None:
+    """Reject a rule of participation that idle clients cannot follow, or that would disclose more than privacy or
+    secure sums allow.
+    """
+    if settings.strategy.server.idle_training is not None and not settings.participation.known_in_advance:
+        raise InputError(
+            f"{settings.chosen('participation')} cannot be combined with idle clients (strategy=fedumf), which must "
+            "know in one round who is selected in the next; choose participation=everyone or bernoulli"
+        )
+    if settings.privacy.protects and not settings.participation.is_uniform:
+        raise InputError(
+            f"{settings.chosen('privacy')} with {settings.chosen('participation')}: the privacy loss is that of its "
+            "own draw of the participants; choose participation=everyone"
+        )
+    if settings.secure_sum.changes_uploads and not settings.participation.known_in_advance:
+        raise InputError(
+            f"{settings.chosen('secure_sum')} with {settings.chosen('participation')}, which may depend on single "
+            "clients' losses: the server learns sums only; allowed: participation=everyone, bernoulli"
+        )
 
 
 def check_client_tests(settings: Settings, has_tests: bool | None) -> None:

@@ -21,17 +21,19 @@ from fedrun.experiment.aggregation_checks import check_aggregation
 from fedrun.experiment.checks import (
     check_adaptive,
     check_appeal,
+    check_attack,
     check_client_tests,
     check_evaluated_models,
     check_folder,
     check_initial,
+    check_participation,
     check_phases,
     check_stopping,
     check_task,
 )
 from fedrun.experiment.record import RunRecord
 from fedrun.experiment.settings import Settings
-from fedrun.experiment.upload_checks import check_attack, check_participation, check_transforms
+from fedrun.experiment.upload_checks import check_transforms
 from fedrun.system.errors import InputError
 
 

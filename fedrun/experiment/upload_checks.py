@@ -1,4 +1,4 @@
-"""Checks that privacy, compression and secure sums are compatible with the strategy."""
+"""Checks that privacy, compression and secure sums are compatible with each other and with the strategy."""
 
 from __future__ import annotations
 
@@ -15,50 +15,11 @@ from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
-from fedrun.uploads.attacks.base import Attack
 from fedrun.uploads.compression.base import Compressor
 from fedrun.uploads.compression.sign import Sign
 from fedrun.uploads.privacy.base import Privacy
 from fedrun.uploads.privacy.sample_level import SampleLevel
 from fedrun.uploads.privacy.user_level import UserLevel
-
-
-def check_attack(settings: Settings) -> None:
-    """Reject attackers that nothing makes attack, or that have nothing to change.
-
-    Raises:
-        InputError: naming the key and what is allowed.
-    """
-    attack, strategy = settings.attack, settings.strategy
-    if attack.share and type(attack) is Attack:
-        raise InputError(
-            f"attack.share={attack.share} with attack=none: allowed: 0, or another attack, such as attack=gaussian"
-        )
-    if attack.changes_data or not attack.share or (strategy.client.sends and not settings.population.pooled):
-        return
-    pooled = "with population.pooled=true no client sends anything"
-    sender = pooled if settings.population.pooled else f"{strategy.named_client} sends nothing"
-    raise InputError(
-        f"attack.share={attack.share}: {sender} that attackers could change; choose attack=none or attack=label_flip"
-    )
-
-
-def check_participation(settings: Settings) -> None:
-    """Reject participants of a round that would disclose more than privacy or secure sums allow.
-
-    Raises:
-        InputError: naming both options and what is allowed.
-    """
-    if settings.privacy.protects and not settings.participation.is_uniform:
-        raise InputError(
-            f"{settings.chosen('privacy')} with {settings.chosen('participation')}: the privacy loss is that of its "
-            "own draw of the participants; choose participation=everyone"
-        )
-    if settings.secure_sum.changes_uploads and not settings.participation.known_in_advance:
-        raise InputError(
-            f"{settings.chosen('secure_sum')} with {settings.chosen('participation')}, which may depend on single "
-            "clients' losses: the server learns sums only; allowed: participation=everyone, bernoulli"
-        )
 
 
 def check_transforms(settings: Settings) -> None:
