@@ -180,42 +180,38 @@ class DistributedCohort:
         Each mean is summed as its difference from the broadcast vector of that name, so that an entry that no client
         changed keeps its exact value, as within one process. A row is added to zeros.
         """
-        shapes = {name: mean.shape for update in updates for name, mean in update.mean.items()}
+        lengths = {name: len(mean) for update in updates for name, mean in update.mean.items()}
         width = max(0 if update.rows is None else update.rows.shape[1] for update in updates)
-        lengths = [shape.numel() for shape in shapes.values()]
         counts = [len(update.clients) for update in updates]
-        vector = torch.zeros(sum(lengths) + width * sum(counts), device=self._executor.context.network.vector.device)
-        *sums, stacked = torch.split(vector, [*lengths, width * sum(counts)])
+        sizes = [*lengths.values(), width * sum(counts)]
+        vector = torch.zeros(sum(sizes), device=self._executor.context.network.vector.device)
+        *sums, stacked = torch.split(vector, sizes)
         # as in one process, clients are equal if none has a weight
         weight = local.total_weight / total if total else len(local.clients) / max(1, sum(counts))
-        anchors = {name: received[name] for name, shape in shapes.items() if _same_shape(received.get(name), shape)}
-        for name, moved in zip(shapes, sums, strict=True):
+        sent = {name: vector for name, vector in received.items() if vector.shape == (lengths.get(name),)}
+        for name, moved in zip(lengths, sums, strict=True):
             if name in local.mean:
-                moved.copy_(local.mean[name].flatten())
-                if name in anchors:
-                    moved.sub_(anchors[name].flatten())
+                moved.copy_(local.mean[name])
+                if name in sent:
+                    moved.sub_(sent[name])
                 moved.mul_(weight)
         rows = stacked.view(-1, width) if width else None
         if rows is not None and local.rows is not None:
             first = sum(counts[: self._ranks.number])
             rows[first : first + len(local.rows)] = local.rows
         self._ranks.all_reduce(vector)
-        for name, moved in zip(shapes, sums, strict=True):
-            if name in anchors:
-                moved.add_(anchors[name].flatten())
+        for name, moved in zip(lengths, sums, strict=True):
+            if name in sent:
+                moved.add_(sent[name])
         # copies, because the next state may be built in their memory and live longer
-        mean = {name: moved.view(shape).clone() for (name, shape), moved in zip(shapes.items(), sums, strict=True)}
+        mean = {name: moved.clone() for name, moved in zip(lengths, sums, strict=True)}
         return mean, None if rows is None else rows[order.to(rows.device)]
 
 
 def _without_vectors(update: CohortUpdate) -> CohortUpdate:
-    """An update whose means and rows have shapes, but no entries: it is small."""
+    """An update whose means have lengths and whose rows have a shape, but no entries: it is small."""
     rows = None if update.rows is None else update.rows.to("meta")
     return replace(update, mean=on_device(update.mean, "meta"), rows=rows)
-
-
-def _same_shape(vector: torch.Tensor | None, shape: torch.Size) -> bool:
-    return vector is not None and vector.shape == shape
 
 
 def _average(parts: Sequence[tuple[float, float]], total: float) -> float:
