@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Gt, Le
@@ -23,9 +23,7 @@ class FedAsync(Asynchronous):
 
     alpha: Annotated[float, Gt(0), Le(1)]
 
-    @property
-    def count(self) -> int:
-        return 1
+    count: ClassVar[int] = 1
 
     def arrived(
         self, upload: torch.Tensor, sent: torch.Tensor, current: torch.Tensor, staleness: int, trainable: int

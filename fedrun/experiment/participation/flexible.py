@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Le
@@ -28,9 +28,7 @@ class Flexible(Participation):
     mandatory_share: Annotated[float, Ge(0), Le(1)]
     draws: Literal["draw_willing", "draw_then_drop"]
 
-    @property
-    def needs_thresholds(self) -> bool:
-        return True
+    needs_thresholds: ClassVar[bool] = True
 
     def fewest(self, size: int, clients: int, rounds: int) -> int:
         return size if self.mandatory(rounds - 1, rounds) else 1

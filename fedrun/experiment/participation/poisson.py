@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 
@@ -18,13 +19,11 @@ class Poisson(Participation):
     The number of participants varies, and may be 0. ``privacy.sampling=poisson`` chooses this rule.
     """
 
+    varies: ClassVar[bool] = True
+
     @property
     def known_in_advance(self) -> bool:
         return type(self).participants is Poisson.participants
-
-    @property
-    def varies(self) -> bool:
-        return True
 
     def draws(self, candidates: Candidates) -> Iterator[torch.Tensor]:
         """Independent draws of the participants, int64 ``[C]`` each; the first one counts."""

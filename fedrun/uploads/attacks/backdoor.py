@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -32,9 +32,7 @@ class Backdoor(Attack):
     size: Annotated[int, Ge(1)]
     poisoned_share: Annotated[float, Gt(0), Le(1)]
 
-    @property
-    def changes_data(self) -> bool:
-        return True
+    changes_data: ClassVar[bool] = True
 
     def poisoned(self, federation: Federation, seed: int) -> Federation:
         dataset = federation.dataset

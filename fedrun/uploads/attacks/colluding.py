@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 
@@ -22,9 +23,7 @@ class Colluding(Attack, ABC):
     A round without an honest client is left as it is.
     """
 
-    @property
-    def needs_rows(self) -> bool:
-        return True
+    needs_rows: ClassVar[bool] = True
 
     @abstractmethod
     def forged(self, honest: torch.Tensor, attackers: int) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from fedrun.config.config_class import config_class
 from fedrun.data.federation import ClientIndices, Federation
@@ -18,9 +19,7 @@ class LabelFlip(Attack):
     also an attacker are flipped once.
     """
 
-    @property
-    def changes_data(self) -> bool:
-        return True
+    changes_data: ClassVar[bool] = True
 
     def poisoned(self, federation: Federation, seed: int) -> Federation:
         flipped = () if federation.flipped is None else federation.flipped.nonzero().flatten().tolist()

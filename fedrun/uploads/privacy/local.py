@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -43,11 +44,9 @@ class LocalNoise(Noise):
         settings: the user's settings.
     """
 
-    settings: Local
+    precedes_compression: ClassVar[bool] = True
 
-    @property
-    def precedes_compression(self) -> bool:
-        return True
+    settings: Local
 
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
         settings = self.settings
