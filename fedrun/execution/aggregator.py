@@ -43,7 +43,7 @@ class Aggregator:
     client's upload or next state is not finite, neither is used.
 
     Attributes:
-        clients: this rank's part of the cohort, int64 ``[n]``.
+        clients: this rank's clients that train the model, int64 ``[n]``.
         client_states: the next states of the accepted clients.
 
     Args:
@@ -51,7 +51,7 @@ class Aggregator:
         server: the server strategy.
         state: the server's state before the round.
         clients: clients of this rank.
-        everyone: the cohort of all ranks, int64 ``[C]``, by which weights are computed.
+        everyone: the clients of all ranks that train the model, int64 ``[C]``, by which weights are computed.
         states: the client states before the round.
     """
 

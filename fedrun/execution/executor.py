@@ -25,7 +25,12 @@ from fedrun.uploads.attacks.contract import check_tampered
 
 
 class Executor(ABC):
-    """Runs local training."""
+    """Runs local training.
+
+    Attributes:
+        context: what is the same in all rounds.
+        usual_steps: the steps of each client in a round if the server requests no others, int64 ``[N]``.
+    """
 
     name: ClassVar[str]
     """The value of ``hardware.executor``."""

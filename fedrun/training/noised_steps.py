@@ -42,7 +42,7 @@ def train_noised(
     A step draws each sample with probability q_s, and may draw none.
 
     Args:
-        client: what it trains on, and how; its strategy's loss and correction are used.
+        client: what it trains on, and how; its strategy may ask for one gradient in each step.
         step_count: number of steps.
         noised: C, z and q_s.
         draw: generator that draws the samples.

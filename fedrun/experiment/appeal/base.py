@@ -23,7 +23,8 @@ test samples of their own, otherwise ``train``."""
 
 @dataclass(frozen=True)
 class OwnResults:
-    """Results of each client's own model on its own samples: float64 ``[clients]``, NaN for a client without samples.
+    """Results of a model, or of each client's own, on the client's samples: float64 ``[clients]``, NaN for a client
+    without samples.
 
     Attributes:
         train_loss: F_k, mean loss over its training samples.
