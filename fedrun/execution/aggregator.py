@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from fedrun.execution.client_measurements import measured_samples
 from fedrun.execution.context import ClientResult, ExecutionContext
 from fedrun.execution.running_mean import RunningMean
-from fedrun.strategies.client_state import LAST, ClientStates
+from fedrun.strategies.client_state import LAST
 from fedrun.strategies.server import CohortUpdate, Rows, Senders, ServerState, ServerStrategy, row_entries
 from fedrun.strategies.server_contract import check_weights
 from fedrun.strategies.vectors import MODEL, Vectors
@@ -43,16 +43,15 @@ class Aggregator:
     client's upload or next state is not finite, neither is used.
 
     Attributes:
-        clients: this rank's clients that train the model, int64 ``[n]``.
         client_states: the next states of the accepted clients.
 
     Args:
         context: context of the clients' training.
         server: the server strategy.
         state: the server's state before the round.
-        clients: clients of this rank.
+        clients: this rank's clients that train the model, int64 ``[n]``.
         everyone: the clients of all ranks that train the model, int64 ``[C]``, by which weights are computed.
-        states: the client states before the round.
+        keep: makes lasting copies of a client's state.
     """
 
     def __init__(
@@ -62,14 +61,14 @@ class Aggregator:
         state: ServerState,
         clients: torch.Tensor,
         everyone: torch.Tensor,
-        states: ClientStates,
+        keep: Callable[[Vectors], Vectors],
     ) -> None:
         self._context = context
         self._server = server
         self._state = state
-        self.clients = clients
+        self._clients = clients
         self._everyone = everyone
-        self._keep = states.keep
+        self._keep = keep
         self._weights: dict[int, float] | None = None  # by client, if they do not depend on reports
         self._means: dict[str, RunningMean] = {}
         self._rows_kept: Rows = "all" if context.attack is not None and context.attack.needs_rows else server.rows
@@ -115,7 +114,7 @@ class Aggregator:
         if self._rows_kept != "none":
             row = uploads[MODEL][row_entries(self._rows_kept, self._context.network.layout)]
             if self._rows is None:
-                self._rows = row.new_empty(len(self.clients), len(row))
+                self._rows = row.new_empty(len(self._clients), len(row))
             self._rows[self._row_of[client]] = row
         squared_norm = self._squared_norm(uploads)
         self._accepted[client] = Accepted(weight, trained.steps, reports, result.measures, squared_norm)
@@ -155,8 +154,8 @@ class Aggregator:
 
     def result(self) -> CohortUpdate:
         """The cohort's update, over the clients that were accepted, in the order of selection."""
-        kept = torch.tensor([client in self._accepted for client in self.clients.tolist()], dtype=torch.bool)
-        clients, excluded = self.clients[kept], self.clients[~kept].tolist()
+        kept = torch.tensor([client in self._accepted for client in self._clients.tolist()], dtype=torch.bool)
+        clients, excluded = self._clients[kept], self._clients[~kept].tolist()
         accepted = [self._accepted[client] for client in clients.tolist()]
         norms = [one.squared_norm for one in accepted if one.squared_norm is not None]
         sample_weight = self._sample_weight

@@ -296,13 +296,13 @@ class RoundRunner:
         Returns:
             This rank's update of each model that some of its clients have trained, by number, and the client states.
         """
-        job, context = jobs[0], self.executor.context
+        states, context = jobs[0].client_states, self.executor.context
         here = torch.cat([job.cohort for job in jobs])
         local = {model: clients[torch.isin(clients, here)] for model, clients in members.items()}
         nearest = dict(zip(cohort.tolist(), weights.argmax(1).tolist(), strict=True))
         rows = dict(zip(cohort.tolist(), weights, strict=True))
         aggregators = {
-            model: Aggregator(context, self.phase.server, models[model], clients, members[model], job.client_states)
+            model: Aggregator(context, self.phase.server, models[model], clients, members[model], states.keep)
             for model, clients in local.items()
             if len(clients)
         }
@@ -316,7 +316,7 @@ class RoundRunner:
             updates[model] = aggregator.result()
             accepted |= aggregator.client_states
         excluded = {client for update in updates.values() for client in update.excluded}
-        return updates, self.executor.next_states(job.client_states, accepted, excluded)
+        return updates, self.executor.next_states(states, accepted, excluded)
 
 
 def _scaled(progress: Progress, earlier: int, whole: int, local: int) -> Progress:

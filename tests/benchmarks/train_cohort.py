@@ -17,7 +17,7 @@ def train_cohort(
     progress: Progress = lambda done: None,
 ) -> tuple[CohortUpdate, ClientStates]:
     """Train the cohort of a job; the server's update and the next client states."""
-    aggregator = Aggregator(executor.context, server, state, job.cohort, job.cohort, job.client_states)
+    aggregator = Aggregator(executor.context, server, state, job.cohort, job.cohort, job.client_states.keep)
     for result in executor.client_results(job, progress):
         aggregator.add(result)
     update = aggregator.result()
