@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import torch
 
@@ -19,10 +19,8 @@ from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import PRIVATE
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import MODEL, Vectors
-
-if TYPE_CHECKING:
-    from fedrun.strategies.local_training import LocalTraining
 
 
 class Gradient(Protocol):

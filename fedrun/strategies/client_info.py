@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 
 from fedrun.models.flat_network import Layout
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.randomness import generator
-
-if TYPE_CHECKING:
-    from fedrun.strategies.local_training import LocalTraining
 
 LabelledEmbeddings = Callable[["torch.Tensor"], "tuple[torch.Tensor, torch.Tensor]"]
 """The embeddings ``[n, d]`` of a client's n training samples under a model ``[P]``, in evaluation mode and without

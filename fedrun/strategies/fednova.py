@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -10,12 +10,10 @@ from fedrun.config.config_class import config_class
 from fedrun.strategies.client import LinearCorrection
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.fedprox import FedProx
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import CohortUpdate, Round, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL, Vectors, minus
 from fedrun.system.errors import InputError
-
-if TYPE_CHECKING:
-    from fedrun.strategies.local_training import LocalTraining
 
 DIRECTION = "direction"
 """d_k = (x − y_k) / a_k on the parameters; float buffers travel in the same vector as they are."""

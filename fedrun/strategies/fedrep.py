@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from annotated_types import Ge
@@ -11,10 +11,8 @@ from fedrun.config.allowed_values import shown
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.fedper import FedPer
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
-
-if TYPE_CHECKING:
-    from fedrun.strategies.local_training import LocalTraining
 
 
 @config_class

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from fedrun.config.allowed_values import shown
 from fedrun.config.config_class import config_class
 from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
-
-if TYPE_CHECKING:
-    from fedrun.strategies.local_training import LocalTraining
 
 
 @config_class

@@ -4,18 +4,16 @@ NeurIPS 2020, arXiv 2002.07948).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.strategies.client import ClientStrategy, Gradient
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
-
-if TYPE_CHECKING:
-    from fedrun.strategies.local_training import LocalTraining
 
 
 @config_class

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Gt
@@ -12,12 +12,10 @@ from fedrun.config.identity import Neutral
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy, LinearCorrection, Measurement
 from fedrun.strategies.client_info import ClientInfo
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import CohortUpdate, Round, ServerState, UniformServer
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
-
-if TYPE_CHECKING:
-    from fedrun.strategies.local_training import LocalTraining
 
 CONTROL = "control"
 """The control variate's name: c in the broadcast, c_k⁺ − c_k in an upload, c_k in a client's state."""
