@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import torch
 
-from fedrun.experiment.state import State
 from fedrun.simulation.round_runner import RoundResult
 from fedrun.strategies.server import ServerState
 from fedrun.system.errors import RunError
@@ -16,7 +15,7 @@ from fedrun.uploads.privacy.base import Privacy
 log = logging.getLogger(__name__)
 
 
-def check_uploads(state: State, cohort: torch.Tensor, result: RoundResult, privacy: Privacy) -> None:
+def check_uploads(round: int, cohort: torch.Tensor, result: RoundResult, privacy: Privacy) -> None:
     """Warn of uploads that are not finite.
 
     With user-level privacy they count as the zero vector, and a round without others is one of noise alone.
@@ -29,7 +28,7 @@ def check_uploads(state: State, cohort: torch.Tensor, result: RoundResult, priva
     if result.excluded:
         log.warning(
             "round %d: uploads of clients %s are not finite and %s; %s usually helps",
-            state.round + 1,
+            round + 1,
             result.excluded,
             "count as the zero vector" if as_zero else "are left out",
             remedy,
@@ -42,7 +41,7 @@ def check_uploads(state: State, cohort: torch.Tensor, result: RoundResult, priva
         return
     else:
         reason = f"local training diverged; {remedy} usually helps"
-    raise RunError(f"round {state.round + 1}: no client's upload was finite (clients {cohort.tolist()}): {reason}")
+    raise RunError(f"round {round + 1}: no client's upload was finite (clients {cohort.tolist()}): {reason}")
 
 
 def check_models(round: int, models: Sequence[ServerState], privacy: Privacy) -> None:

@@ -297,7 +297,7 @@ class Simulation:
             _ = self.thresholds  # by all ranks together, also those that train no client of this round
         if len(cohort):
             result = runner.run(state, cohort, lambda done: progress(done, len(cohort)), uploads.started)
-            check_uploads(state, cohort, result, privacy)
+            check_uploads(state.round, cohort, result, privacy)
             if not result.accepted:
                 result = without_displacement(phase, result)
         else:
