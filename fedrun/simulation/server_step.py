@@ -58,7 +58,7 @@ def aggregate(
         round = phase.round(state.round, number, result.membership)
         server = result.models[number]
         sent = phase.server.broadcast(server)
-        counts = context.label_counts[update.clients] if "label_counts" in phase.server.wants else None
+        counts = context.senders(update.clients, phase.server).label_counts
         arrived = _attacked(phase, replace(update, label_counts=counts), sent[MODEL], context)
         if sums_only:  # who took part is private; the steps of all clients are taken as known
             arrived = replace(arrived, steps=steps_of(context.clients.sizes, context.local, len(context.client.passes)))
