@@ -13,14 +13,14 @@ from fedrun.models.base import ModelConfig, encoder_and_head, new_network
 from fedrun.models.lora_layout import merged
 from fedrun.models.parallel_encoders import ParallelEncoders
 from fedrun.models.saved_tensors import PARALLEL, models_in, saved_tensors, tensors_of
-from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.phase import Phase
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import InputError
 
 
-def save_model(simulation: Simulation, state: State, path: Path) -> None:
-    """Write the global model, with its frozen parameters, under the network's own tensor names.
+def save_model(phase: Phase, state: State, path: Path) -> None:
+    """Write the global model of a state in its phase, with frozen parameters, under the network's own tensor names.
 
     After FedConcat's second phase this is the concatenated network. Tensors of several models have the prefixes
     ``models.M.``; the frozen parameters, which they share, have none.
@@ -30,7 +30,6 @@ def save_model(simulation: Simulation, state: State, path: Path) -> None:
     """
     from safetensors.torch import save
 
-    phase = simulation.phase(state)
     network, frozen = phase.network, phase.network.frozen
     models = [merged(network.network, network.tensors(server.model)) for server in state.models]
     views: Vectors = {**phase.frozen_tensors, **models[0]}

@@ -249,7 +249,7 @@ class Session:
         with writing(federation):  # at the end, because drawing takes longer than starting
             plot_labels(self.simulation.federation, federation)
         with writing(model):
-            save_model(self.simulation, state, model)
+            save_model(self.simulation.phase(state), state, model)
         with writing(curves):
             plot_curves({self.record.title: [rows]}, curves, self.targets)
         summary = summarise_run(self.simulation, self.identity, last, rows, self.targets, self.decisions)

@@ -71,7 +71,7 @@ def test_the_saved_model_is_whole(experiment, tmp_path):
     run = experiment()
     simulation = Simulation(run)
     state, _ = simulation.advance(simulation.initial())
-    save_model(simulation, state, tmp_path / "model.safetensors")
+    save_model(simulation.phase(state), state, tmp_path / "model.safetensors")
     torch.manual_seed(99)  # the network is built with other frozen parameters, which the file's replace
     saved = load_network(tmp_path / "model.safetensors", run.model, simulation.dataset.spec)
     simulation.network.load(state.server.model)

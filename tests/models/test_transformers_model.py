@@ -325,7 +325,7 @@ def test_clients_send_adapters_and_receive_the_model_once(experiment, tmp_path):
     assert state.totals.params_up == 2 * 115  # 2 (16 + 16) + 3 · 16 + 3
     assert state.totals.params_down == 3 * frozen + 2 * 115
     assert 0.05 * (115 + frozen) > 115
-    save_model(simulation, state, tmp_path / "model.safetensors")
+    save_model(simulation.phase(state), state, tmp_path / "model.safetensors")
     saved = load_network(tmp_path / "model.safetensors", run.model, TEXTS)
     simulation.network.load(state.server.model)
     symbols = texts().inputs[:4].long()

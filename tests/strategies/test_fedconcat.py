@@ -279,7 +279,7 @@ def test_logits_are_the_sum_of_the_clusters(make_experiment, tmp_path):
     simulation = Simulation(make_experiment(network=NETWORKS["batch_norm"], strategy=strategy, rounds=3))
     state = advanced(simulation, 2)
     handed = simulation.next_phase(state)
-    save_model(simulation, handed, tmp_path / "model.safetensors")
+    save_model(simulation.phase(handed), handed, tmp_path / "model.safetensors")
     build = NETWORKS["batch_norm"]
     spec = simulation.dataset.spec
     each = []

@@ -257,7 +257,7 @@ def test_a_client_keeps_its_b(simulation):
 def test_the_saved_model_has_the_residual_in_its_weights(simulation, tmp_path, make_experiment):
     run = simulation("fedexlora")
     state = advanced(run)
-    save_model(run, state, tmp_path / "model.safetensors")
+    save_model(run.phase(state), state, tmp_path / "model.safetensors")
     saved = load_network(tmp_path / "model.safetensors", run.experiment.model, run.dataset.spec)
     images, _ = run.phase(state).samples.gather(torch.arange(8))
     torch.testing.assert_close(saved(run.phase(state).samples.encoding(images)), logits(run, state))
