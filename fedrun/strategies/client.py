@@ -87,11 +87,6 @@ class LinearCorrection:
             # the rounding error that a fused multiply-add leaves, Adam would make a step.
             gradient.add_((model * self.strength).add_(self.shift))
 
-    @property
-    def decay(self) -> torch.Tensor | None:
-        """The strength, if it is a weight decay."""
-        return self.strength if self.decays else None
-
 
 @dataclass(frozen=True)
 class Outputs:

@@ -46,8 +46,8 @@ def optimizer_step(
     decoupled = local.optimizer == "adamw"
     if local.weight_decay and not decoupled:
         gradient.add_(weights, alpha=local.weight_decay)
-    if correction is not None and correction.decay is not None:
-        gradient.add_(weights * correction.decay)  # rounded by itself, as in LinearCorrection.add_to
+    if correction is not None and correction.decays and correction.strength is not None:
+        gradient.add_(weights * correction.strength)  # rounded by itself, as in LinearCorrection.add_to
     if frozen is not None:
         gradient.masked_fill_(frozen, 0.0)  # the decay's part
         if state is not None:
