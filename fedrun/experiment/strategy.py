@@ -170,7 +170,7 @@ class ClusteredStrategy(Strategy):
                 f"{self.named_server} maintains the states of a model's clients, which change with "
                 f"{self.named_clustering}; choose another, such as fedavg"
             )
-        if (self.clustering.infers or self.clustering.stores_last_upload) and MODEL not in self.client.sends:
+        if self.clustering.compares_models and MODEL not in self.client.sends:
             raise InputError(
                 f"{self.named_client} does not send models, by which {self.named_clustering} tells clients apart; "
                 "choose another client strategy, such as sgd"

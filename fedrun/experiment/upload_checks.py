@@ -83,7 +83,7 @@ def _check_forged(settings: Settings) -> None:
             f"{attack} forges uploads after they have arrived, and with "
             f"{settings.chosen('privacy' if sums_only else 'secure_sum')} only their sum arrives; choose another attack"
         )
-    if clusters.infers or clusters.stores_last_upload:
+    if clusters.compares_models:
         raise InputError(
             f"{attack} forges uploads after they have arrived, and {strategy.named_clustering} assigns clients by "
             "their uploads before; choose another attack"
@@ -197,7 +197,7 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
 
 def _sorted_by(clusters: Clustering) -> str | None:
     """The single uploads by which the server would assign clients to models, in words; None: it sees sums per model."""
-    if clusters.infers or clusters.stores_last_upload:
+    if clusters.compares_models:
         return "every single client's model"
     if clusters.reports_labels:
         return LABEL_COUNTS

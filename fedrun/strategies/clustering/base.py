@@ -89,6 +89,11 @@ class Clustering:
         return type(self).estimate is not Clustering.estimate
 
     @property
+    def compares_models(self) -> bool:
+        """Whether the server assigns clients by the models that they send."""
+        return self.infers or self.stores_last_upload
+
+    @property
     def reassigns(self) -> bool:
         """Whether a client may be assigned to another model in a later round."""
         return type(self).assign is not Clustering.assign
