@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -186,6 +189,25 @@ def test_rates_are_those_of_torchs_schedulers(name):
 def test_settings_that_contradict_each_other(changes, message):
     with pytest.raises(InputError, match=message):
         replace(LOCAL, **changes).check(10)
+
+
+def own(*rates):
+    """A user's settings with these rates."""
+
+    class Own(LocalTraining):
+        def rate(self, round):
+            return rates[round]
+
+    return Own(**vars(LOCAL))
+
+
+@pytest.mark.parametrize("wrong", [None, "0.1", math.nan, math.inf, -0.1, torch.tensor(0.1)], ids=repr)
+def test_rates_of_a_users_schedule_are_checked(wrong):
+    """A negative rate would climb, and None would end in the middle of a step."""
+    local = own(0.1, np.float32(0.1), 0, 1, wrong)
+    local.check(4)
+    with pytest.raises(InputError, match=rf"\.Own\.rate: returned {re.escape(repr(wrong))} for round 4; allowed: a f"):
+        local.check(5)
 
 
 def test_a_warm_up_may_end_in_the_last_round():
