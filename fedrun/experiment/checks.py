@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from fedrun.config.allowed_values import shown
@@ -72,6 +73,18 @@ def check_evaluated_models(settings: Settings) -> None:
     if evaluation.tuned_by and not trains_global_model(client):
         raise InputError(
             f"{evaluation.tuned_by}: {strategy.named_client} has no global model that clients could tune; allowed: 0"
+        )
+
+
+def check_constant_rate(settings: Settings) -> None:
+    """Reject a user's schedule with which clients that train alone would have another rate than the one that is set."""
+    local, appeal = settings.local, settings.appeal
+    alone = settings.evaluation.tuned_by or (settings.chosen("appeal") if appeal.trained else "")
+    if alone and not math.isclose(rate := local.at_rate(local.lr).rate(0), local.lr):
+        raise InputError(
+            f"{alone}: clients would train at {rate:g} instead of {local.lr:g}, because "
+            f"{type(local).__name__}.at_rate({local.lr:g}) returns settings with this rate; allowed: settings whose "
+            f"rate is {local.lr:g} in every round"
         )
 
 

@@ -23,6 +23,7 @@ from fedrun.experiment.checks import (
     check_appeal,
     check_attack,
     check_client_tests,
+    check_constant_rate,
     check_evaluated_models,
     check_folder,
     check_initial,
@@ -69,6 +70,7 @@ class Experiment(Settings):
         check_phases(self)
         check_attack(self)
         check_evaluated_models(self)
+        check_constant_rate(self)
         self.privacy.check(self.local)
         check_transforms(self)
         check_aggregation(self)

@@ -17,6 +17,7 @@ from fedrun.data.tasks.base import SampleResults
 from fedrun.data.tasks.classification import Classification
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.local_training import LocalTraining
 from fedrun.system.errors import InputError
 
 REFUSED = {
@@ -131,6 +132,30 @@ def test_adaptive_evaluation_counts_correct_predictions() -> None:
         with pytest.raises(InputError, match=rf"^evaluation\.adaptive=true counts .* {task.name}, scores .*: false$"):
             adaptive(task)
     adaptive(Doubled())
+
+
+class Ramp(LocalTraining):
+    def rate(self, round: int) -> float:
+        return self.lr * (round + 1) / 10
+
+
+class RampWithConstantRate(Ramp):
+    def at_rate(self, lr: float) -> LocalTraining:
+        return replace(super().at_rate(lr), lr=10 * lr)
+
+
+@pytest.mark.parametrize("alone", ["evaluation.tuning_epochs=2 population.test_share=0.2", "appeal=warmup"])
+def test_clients_that_train_alone_have_the_rate_that_is_set(alone: str) -> None:
+    """Without an ``at_rate`` of its own the schedule would tune at lr / 10, its first round's rate."""
+
+    def with_local(arguments: str, schedule: type[LocalTraining]) -> Experiment:
+        experiment = build_experiment(compose(["local.lr=0.5", "rounds=10", *arguments.split()]))
+        return replace(experiment, local=schedule(**vars(experiment.local)))
+
+    with pytest.raises(InputError, match=r"^[a-z_.]+=(warmup|2): .* at 0\.05 instead of 0\.5, because Ramp"):
+        with_local(alone, Ramp)
+    with_local(alone, RampWithConstantRate)
+    with_local("", Ramp)
 
 
 @dataclass(frozen=True)
