@@ -24,7 +24,7 @@ from fedrun.execution.ranks import Ranks
 from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
-from fedrun.models.inference import ensemble, evaluate, per_client, total_weights
+from fedrun.models.inference import ensemble, evaluate, per_client, total_weights, training_losses
 from fedrun.strategies.client import is_personal, state_names, trains_global_model
 from fedrun.strategies.client_contract import check_received, check_vector
 from fedrun.strategies.client_state import LAST
@@ -169,13 +169,13 @@ class Evaluator:
         train, chosen = self._phase.federation.train, clients.tolist()
         if len(state.models) == 1 and not is_personal(self._phase.client):
             if len(chosen) == len(train):
-                return per_client(self.results(state, train.samples), train)[0][clients]
+                return training_losses(self.results(state, train.samples), train)[clients]
             some = ClientIndices.of([train[client].numpy() for client in chosen])
-            return per_client(self._evaluate_on_all_ranks([state.server.model], some.samples), some)[0]
+            return training_losses(self._evaluate_on_all_ranks([state.server.model], some.samples), some)
 
         def loss(client: int, models: list[torch.Tensor]) -> float:
             own = ClientIndices.of([train[client].numpy()])
-            return float(per_client(self._evaluate(models, own.samples), own)[0])
+            return float(training_losses(self._evaluate(models, own.samples), own))
 
         losses = self._by_client(state, loss, frozenset(chosen))
         return torch.tensor([losses[client] for client in chosen], dtype=torch.float64)

@@ -13,7 +13,7 @@ from fedrun.data.federation import ClientIndices
 from fedrun.data.offsets import offsets_of
 from fedrun.execution.client_training import train_client
 from fedrun.execution.context import CohortJob, ExecutionContext
-from fedrun.models.inference import FORWARD_BATCH, evaluate, labelled_embeddings, per_client
+from fedrun.models.inference import FORWARD_BATCH, evaluate, labelled_embeddings, training_losses
 from fedrun.models.precision import computing
 from fedrun.strategies.client_info import ClientInfo, LabelledEmbeddings
 from fedrun.strategies.sgd import SGD
@@ -84,7 +84,8 @@ def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
         context.network.load(job.received[MODEL])
         parts = [context.clients[client] for client in job.cohort.tolist()]
         indices = ClientIndices(torch.cat(parts), torch.from_numpy(offsets_of([*map(len, parts)])))
-        losses, _ = per_client(evaluate(context.network, context.samples, indices.samples, FORWARD_BATCH), indices)
+        results = evaluate(context.network, context.samples, indices.samples, FORWARD_BATCH)
+        losses = training_losses(results, indices)
     if context.attack is not None and job.sends_models:
         for position, client in enumerate(job.cohort.tolist()):
             if client in context.attackers:

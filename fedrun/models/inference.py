@@ -128,6 +128,19 @@ def per_client(results: SampleResults, clients: ClientIndices) -> tuple[torch.Te
     return losses / totals, scores / totals
 
 
+def training_losses(results: SampleResults, clients: ClientIndices) -> torch.Tensor:
+    """F_k, the mean loss of each client on training samples, float64 ``[N]``: as in training, 0 for one whose samples
+    have no weight.
+
+    Args:
+        results: those of ``clients.samples``, in that order.
+        clients: the clients' samples.
+    """
+    client = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
+    weights = torch.zeros(len(clients), dtype=torch.float64).index_add(0, client, results.weights)
+    return per_client(results, clients)[0].where(weights > 0, 0.0)
+
+
 def total_weights(samples: Samples, clients: ClientIndices) -> torch.Tensor:
     """The sum of the weights of each client's samples (:meth:`fedrun.data.tasks.base.Task.weights`), float64 ``[N]``:
     their number, or of texts the number of their predicted symbols.

@@ -13,6 +13,7 @@ from torch import nn
 
 from fedrun.config.build import option
 from fedrun.data.datasets.base import Dataset, Spec, Symbols
+from fedrun.data.datasets.in_memory import InMemory
 from fedrun.data.samples import Samples
 from fedrun.data.tasks.base import SampleResults, Task
 from fedrun.data.tasks.multi_label import MultiLabel
@@ -22,6 +23,7 @@ from fedrun.execution.client_measurements import initial_losses
 from fedrun.execution.context import CohortJob
 from fedrun.execution.in_process import InProcess
 from fedrun.execution.vectorized import Vectorized
+from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.clustering.base import ClusteringRound, Measure
@@ -29,6 +31,7 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.training.train import full_gradient
 
 from ..conftest import SIZES, MakeExperiment, first_executor, small_images
+from ..helpers.quadratic_clients import FEDAVG
 from ..helpers.small_networks import convolution, mlp
 
 LENGTH, VOCABULARY = 5, 4
@@ -185,6 +188,35 @@ def test_weights_count_in_relation_to_each_other(make_experiment: MakeExperiment
         gradients.append(full_gradient(simulation.network, Samples.of(data, torch.device("cpu")), torch.arange(9), 4))
     torch.testing.assert_close(models[0], models[1], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "ditto"])
+def test_a_client_whose_samples_have_no_weight_has_the_loss_of_its_training(
+    make_experiment: MakeExperiment, strategy: str
+) -> None:
+    """0, as without labels: in place of NaN, the largest number of a sort, by which the client always took part."""
+    data = images(Regression(), 2)
+    data = replace(data, spec=Spec((1, 4, 4), 1, task=WeightedSquares()))
+    rule = option("participation", "power_of_choice", candidates=6.0)
+    experiment = make_experiment(
+        dataset=data,
+        network=mlp,
+        targets=(),
+        clients_per_round=5,
+        participation=rule,
+        strategy=Strategy(client=option("strategy/client", strategy.replace("fedavg", "sgd")), server=FEDAVG),
+    )
+    unlabelled = Simulation(experiment).federation.train[4]
+    targets = data.targets.clone()
+    targets[unlabelled, 1] = 0.0
+    simulation = Simulation(replace(experiment, dataset=InMemory(replace(data, targets=targets))))
+    state, _ = simulation.advance(simulation.initial())
+    assert sorted(simulation.uploads(state).clients.tolist()) == [0, 1, 2, 3, 5]
+    context = first_executor(simulation).context
+    job = CohortJob(torch.arange(6), 0, {MODEL: state.server.model}, state.client_states)
+    reported = initial_losses(context, job).flatten()
+    assert reported[4] == 0
+    assert (reported[[0, 1, 2, 3, 5]] > 0).all()
 
 
 def text_simulation(make_experiment: MakeExperiment) -> Simulation:
