@@ -300,7 +300,7 @@ class Evaluator:
         unknown = torch.full((len(group.train),), float("nan"), dtype=torch.float64)
         test_loss, score = (unknown, unknown) if group.test is None else per_client(evaluate(group.test), group.test)
         compared = self._experiment.appeal.known and self._convention == "train"
-        train_loss = per_client(evaluate(group.train), group.train)[0] if compared else unknown
+        train_loss = training_losses(evaluate(group.train), group.train) if compared else unknown
         return OwnResults(train_loss, test_loss, score)
 
     def _results_of(self, group: str, state: State, clients: ClientIndices) -> SampleResults:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,9 @@ import torch
 from fedrun.config.build import option
 from fedrun.data.datasets.augmentation import Augmentation
 from fedrun.data.datasets.base import Scaled
+from fedrun.data.datasets.in_memory import InMemory
 from fedrun.data.federation import ClientIndices
+from fedrun.data.tasks.classification import Classification
 from fedrun.evaluation import thresholds
 from fedrun.evaluation.client_groups import ClientGroup
 from fedrun.evaluation.threshold_cache import key
@@ -83,6 +85,30 @@ def test_a_warm_up_that_diverges_is_refused(make_experiment, lr, key):
     simulation = Simulation(make_experiment(network=mlp, clients_per_round=2, appeal=warmup(lr=lr), local=local))
     with pytest.raises(InputError, match=rf"{key}: the training that sets the thresholds diverged for \d of 6 clients"):
         _ = simulation.thresholds
+
+
+@dataclass(frozen=True)
+class WithoutLastClass(Classification):
+    """The loss of samples of the last of three classes does not count."""
+
+    def weights(self, targets):
+        return (targets < 2).float()
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_a_client_whose_samples_have_no_weight_has_the_threshold_zero(make_experiment, executor):
+    """It has not diverged: its loss is 0 as in training, before and after the warm-up, and no model appeals to it."""
+    experiment = make_experiment(network=mlp, appeal=warmup(5), hardware={"executor": executor}, targets=())
+    dataset = Simulation(experiment).dataset
+    targets = dataset.targets.clamp_max(1)
+    targets[Simulation(experiment).federation.train[3]] = 2
+    dataset = replace(dataset, spec=replace(dataset.spec, task=WithoutLastClass()), targets=targets)
+    simulation = Simulation(replace(experiment, dataset=InMemory(dataset)))
+    assert (simulation.thresholds["clients"].train == 0).tolist() == [False, False, False, True, False, False]
+    (results,) = simulation.evaluator(state := simulation.initial()).clients(state)["clients"].values()
+    assert results.loss[3] == 0
+    assert results.loss.isfinite().all()
+    assert not results.appeal[3]
 
 
 @pytest.mark.parametrize("convention", ["test", "train", "mixed"])
