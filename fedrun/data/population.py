@@ -90,6 +90,8 @@ class Population:
             if selected.all():
                 return Clients(train, test, torch.from_numpy(flipped))
             group_test = None if test is None else test.select(selected)
+            if group_test is not None and not len(group_test.samples):  # all tests are the other group's
+                group_test = None
             return Clients(train.select(selected), group_test, torch.from_numpy(flipped[selected]))
 
         seen = group(~unseen)

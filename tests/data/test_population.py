@@ -76,6 +76,16 @@ def test_the_partitions_tests_are_flipped_and_the_pooled_one_is_not(tested, pool
     assert flips == 4
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_group_without_the_partitions_tests_has_none(federation, seed):
+    """Only client 4 tests, which is unseen or not. Personal models would be tested on no sample."""
+    tests = ClientIndices.of([np.arange(71, 75 if client == 4 else 71) for client in range(8)])
+    made = population(unseen=4, seed=seed).populate(replace(federation, client_test=tests), 0)
+    for clients in populations(made):
+        assert (clients.test is None) == ("4" not in clients.train.names)
+        assert clients.test is None or clients.test.samples.tolist() == [71, 72, 73, 74]
+
+
 def test_nothing_asked_for_changes_nothing(federation):
     assert population().populate(federation, 0) is federation
 
