@@ -17,7 +17,7 @@ from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
-from fedrun.config.options import conf_dir, config_dir_option, groups, option_folders, options, parts, readable
+from fedrun.config.options import HYDRA_GROUPS, conf_dir, config_dir_option, groups, option_folders, options, parts, readable
 from fedrun.config.overrides import home_folder, key_of, with_implied
 from fedrun.config.own_options import wrong_file
 from fedrun.config.plain_composition import plain_composition
@@ -159,9 +159,13 @@ def _malformed(text: str, arguments: Sequence[str]) -> str | None:
 
 
 def _names_no_option(argument: str, folder: Path | None) -> bool:
-    """Whether an argument leaves a group out, or sets it to something other than one option's name."""
+    """Whether an argument leaves a group out, or sets it to something other than one option's name.
+
+    Groups of Hydra are not judged: plugins have further options.
+    """
     group, _, option = argument.lstrip("~").partition("=")
-    return bool(names := options(group, folder)) and (argument.startswith("~") or option not in names)
+    names = () if group in HYDRA_GROUPS else options(group, folder)
+    return bool(names) and (argument.startswith("~") or option not in names)
 
 
 def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str:
