@@ -272,8 +272,8 @@ def _composed(config: DictConfig) -> Composed:
 
     from fedrun.config.composed import Composed
 
-    composed = Composed.of(config, HydraConfig.get())
     reject_settings_of_sweeps(HydraConfig.get().overrides.hydra)
+    composed = Composed.of(config, HydraConfig.get())
     if (scale := composed.config["scale"]) != "full":
         raise InputError(f"scale={scale}: allowed in sweeps, such as those of experiments, and not in a single run")
     return composed

@@ -53,7 +53,7 @@ def check_sweep(config: DictConfig) -> None:
 def _check_plugins(config: DictConfig) -> None:
     """Reject a sweeper or a launcher that Hydra does not accept, and a wrong number of jobs at once."""
     for name in ("sweeper", "launcher"):
-        settings = config.hydra[name]
+        settings = config.hydra.get(name)  # None: left out
         target = settings.get("_target_") if isinstance(settings, DictConfig) else settings
         if not str(target).startswith(("hydra_plugins.", "hydra._internal.core_plugins.")):  # Hydra accepts no others
             raise InputError(f"hydra.{name}: {in_message(target)} is not a {name}; allowed: hydra/{name}=OPTION")

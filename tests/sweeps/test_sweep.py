@@ -162,6 +162,7 @@ def test_a_sweeps_folder_that_cannot_be_written(fedrun: Fedrun, tmp_path: Path) 
             "hydra.launcher.jobs=2: is for sweeps; allowed: with -m, or in an experiment's sweep",
         ),
         (("hydra/launcher=basic", "rounds=1"), "hydra/launcher=basic: is for sweeps; allowed: with -m, or in an"),
+        (("~hydra/sweeper", "rounds=1"), "~hydra/sweeper: is for sweeps; allowed: with -m, or in an experiment's"),
     ],
 )
 def test_keys_of_sweeps_and_in_sweeps(
