@@ -16,6 +16,7 @@ from fedrun.config.overrides import (
     reject_contradiction,
     reject_folders_of_hydra,
     reject_settings_of_sweeps,
+    typed,
     with_implied,
 )
 from fedrun.execution.ranks import SINGLE_PROCESS, launched
@@ -272,7 +273,7 @@ def _composed(config: DictConfig) -> Composed:
 
     from fedrun.config.composed import Composed
 
-    reject_settings_of_sweeps(HydraConfig.get().overrides.hydra)
+    reject_settings_of_sweeps(typed(HydraConfig.get().overrides.hydra))
     composed = Composed.of(config, HydraConfig.get())
     if (scale := composed.config["scale"]) != "full":
         raise InputError(f"scale={scale}: allowed in sweeps, such as those of experiments, and not in a single run")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrun.cli.screen_log import log_to_screen
-from fedrun.config.overrides import without_implied
+from fedrun.config.overrides import typed, without_implied
 from fedrun.system.errors import InputError, expected_error, one_line
 from fedrun.system.signals import stop_behind
 
@@ -41,7 +41,7 @@ def sweep_job(config: DictConfig) -> float:
     from fedrun.sweeps.sweep_checks import WITHOUT_VALIDATION, check_job, searches
 
     hydra = HydraConfig.get()
-    overrides = without_implied(hydra.overrides.task)
+    overrides = without_implied(typed(hydra.overrides.task))
     begin, together = f"== {hydra.job.num}: ", parallel_jobs(hydra.launcher)
     log_to_screen(logging.WARNING, begin)
     try:

@@ -14,7 +14,7 @@ from fedrun.config.defaults_entry import added
 from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.options import content, files_in, further_folder, option_folders
-from fedrun.config.overrides import key_of, keys_of, with_implied, without_implied
+from fedrun.config.overrides import key_of, keys_of, typed, with_implied, without_implied
 from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
@@ -85,7 +85,7 @@ class Composed:
         assert isinstance(plain, dict)
         choices = {group: option for group, option in hydra.runtime.choices.items() if not group.startswith("hydra/")}
         composed = cls(
-            {str(key): value for key, value in plain.items()}, choices, without_implied(hydra.overrides.task)
+            {str(key): value for key, value in plain.items()}, choices, without_implied(typed(hydra.overrides.task))
         )
         folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
         check_forms(choices, folders)

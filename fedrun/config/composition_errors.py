@@ -17,7 +17,16 @@ from fedrun.config.defaults_lists import NotPlainError
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
-from fedrun.config.options import HYDRA_GROUPS, conf_dir, config_dir_option, groups, option_folders, options, parts, readable
+from fedrun.config.options import (
+    HYDRA_GROUPS,
+    conf_dir,
+    config_dir_option,
+    groups,
+    option_folders,
+    options,
+    parts,
+    readable,
+)
 from fedrun.config.overrides import home_folder, key_of, with_implied
 from fedrun.config.own_options import wrong_file
 from fedrun.config.plain_composition import plain_composition

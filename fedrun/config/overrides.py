@@ -94,6 +94,17 @@ def with_implied(arguments: Sequence[str]) -> list[str]:
     return [*arguments[:position], ADDED, *arguments[position:]]
 
 
+def typed(overrides: Sequence[str]) -> list[str]:
+    """Hydra's list of overrides as they were typed: whoever iterates over it gets the value of ``${rounds}`` instead,
+    which may differ between the jobs of a sweep.
+    """
+    from omegaconf import OmegaConf
+
+    plain = OmegaConf.to_container(overrides, resolve=False)
+    assert isinstance(plain, list)
+    return plain
+
+
 def without_implied(arguments: Iterable[str]) -> tuple[str, ...]:
     """Arguments without what :func:`with_implied` added, as they are shown and recorded."""
     known = tuple(arguments)

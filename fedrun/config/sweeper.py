@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedrun.config.allowed_values import in_message
 from fedrun.config.build import construct
 from fedrun.config.config_class import config_class
+from fedrun.config.overrides import typed
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def sweeper_settings(hydra: DictConfig | HydraConf) -> SweeperSettings:
 
     known = OmegaConf.to_container(hydra.sweeper, resolve=True) if OmegaConf.is_dict(hydra.sweeper) else None
     settings = SweeperSettings.of(known)
-    if not any(override.startswith("hydra.sweeper.stages=") for override in hydra.overrides.hydra):
+    if not any(override.startswith("hydra.sweeper.stages=") for override in typed(hydra.overrides.hydra)):
         return settings
     scales = {
         scale: {key: value for key, value in (own or {}).items() if key != "stages"}

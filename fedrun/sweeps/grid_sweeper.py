@@ -104,11 +104,11 @@ class Grids(Sweeper):
     def command(self, arguments: Sequence[str]) -> str:
         """The command line of this sweep, for a shell."""
         from fedrun.config.options import config_dir_option
-        from fedrun.config.overrides import without_implied
+        from fedrun.config.overrides import typed, without_implied
 
         folder = config_dir_option()
         further = [] if folder is None else ["--config-dir", str(folder)]
-        words = [*further, *without_implied(arguments), *self.config.hydra.overrides.hydra]
+        words = [*further, *without_implied(arguments), *typed(self.config.hydra.overrides.hydra)]
         return shlex.join(["fedrun", "-m", *(argument for argument in words if argument != "hydra.mode=MULTIRUN")])
 
     def launch(self, jobs: Sequence[Job], first: int) -> None:

@@ -22,7 +22,7 @@ from fedrun.config.grids import Grid, Job, arguments_of, jobs, meaning, unseeded
 from fedrun.config.identity import IRRELEVANT
 from fedrun.config.key_reference import unknown_key
 from fedrun.config.options import content, option_files, options
-from fedrun.config.overrides import key_of, parsed, without_implied
+from fedrun.config.overrides import key_of, parsed, typed, without_implied
 from fedrun.config.sweeper import sweeper_settings
 from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.metric_names import lower_is_better
@@ -107,7 +107,7 @@ def planned(config: DictConfig, loader: ConfigLoader) -> tuple[list[Job], list[G
     """
     sweeper = sweeper_settings(config.hydra)
     stages = sweeper.at(config.scale).stages
-    arguments = config.hydra.overrides.task
+    arguments = typed(config.hydra.overrides.task)
     known = jobs(sweeper, config.name, config.scale, untuned(arguments, stages), loader)
     return known, [with_arguments(stage, arguments) for stage in stages]
 

@@ -13,7 +13,7 @@ from fedrun.config.allowed_values import in_message
 from fedrun.config.defaults_entry import entry_of
 from fedrun.config.no_effect import Unused, without_effect
 from fedrun.config.options import HYDRA_GROUPS, content, option_files
-from fedrun.config.overrides import key_of, without_implied
+from fedrun.config.overrides import key_of, typed, without_implied
 from fedrun.config.sweeper import GRIDS
 from fedrun.system.errors import InputError
 
@@ -44,7 +44,11 @@ def check_sweep(config: DictConfig) -> None:
     Raises:
         InputError: naming the key and what is allowed.
     """
-    _check_plugins(config)
+    from fedrun.config.composition_errors import composing
+
+    with composing(typed(config.hydra.overrides.hydra)):  # Hydra's settings may refer to missing keys
+        Path(config.hydra.sweep.dir)
+        _check_plugins(config)
     _check_experiment(config)
     _check_folders(config)
     _check_jobs(config)
@@ -70,7 +74,7 @@ def _check_experiment(config: DictConfig) -> None:
     name, files = config.hydra.runtime.choices.get(EXPERIMENT), option_files(EXPERIMENT)
     if name not in files:
         return
-    on_command_line = {key_of(str(argument)) for argument in config.hydra.overrides.hydra}
+    on_command_line = {key_of(argument) for argument in typed(config.hydra.overrides.hydra)}
     for line in content(EXPERIMENT, name, files[name]).get("defaults", ()):
         entry = entry_of(line, EXPERIMENT)
         if entry is None or not entry.override or entry.group not in HYDRA_GROUPS or entry.group in on_command_line:
@@ -108,7 +112,7 @@ def _check_jobs(config: DictConfig) -> None:
     from fedrun.sweeps.search import check_arms, check_keys, check_metric, check_stages, planned
 
     loader = GlobalHydra.instance().config_loader()
-    arguments = list(config.hydra.overrides.task)
+    arguments = typed(config.hydra.overrides.task)
     if searches(config.hydra.sweeper):
         check_search(config, arguments, loader)
         return

@@ -165,7 +165,9 @@ REFUSED = [
     ),
     ("-m hydra.sweeper=null", "hydra.sweeper: null is not a sweeper; allowed: hydra/sweeper=OPTION\n"),
     ("-m ~hydra/sweeper seed=0,1", "hydra.sweeper: null is not a sweeper; allowed: hydra/sweeper=OPTION\n"),
-    ("-m hydra/launcher=basic local.lr=interval(0.1,1)", "local.lr: a sweep over an interval needs a sweeper that sea"),
+    ("-m hydra/launcher=basic hydra.sweep.dir=${nothing}", "Interpolation key 'nothing' not found "),
+    ("-m local.lr=${nothing} seed=0,1", "local.lr: refers to 'nothing', which the chosen options do not have; "),
+    ("-m hydra.launcher.jobs=${nothing} seed=0,1", "Interpolation key 'nothing' not found"),
     ("-m hydra.launcher._target_=os.system", "hydra.launcher: os.system is not a launcher; allowed: hydra/launcher="),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
     (

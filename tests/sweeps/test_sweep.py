@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import HydraContext, RunMode
@@ -94,6 +95,16 @@ def test_a_sweep_without_published_values_shows_what_was_typed(fedrun: Fedrun, t
     files.remove(sweep / "multirun.yaml")  # Hydra's overrides
     assert len(files) == 10
     assert [path for path in files if "~hparams@" in path.read_text()] == []
+
+
+def test_a_value_that_refers_to_a_swept_one(fedrun: Fedrun, tmp_path: Path) -> None:
+    ended = fedrun("-m", "rounds=1,2", "evaluation.every=${rounds}", *SETTING[1:], folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    (sweep,) = (tmp_path / "outputs/sweeps").iterdir()
+    jobs = outcomes(sweep)
+    assert [job.overrides[1] for job in jobs] == ["evaluation.every=${rounds}"] * 2
+    configs = [yaml.safe_load((tmp_path / job.summary["folder"] / ".hydra/config.yaml").read_text()) for job in jobs]
+    assert [config["evaluation"]["every"] for config in configs] == [1, 2]
 
 
 def test_a_job_that_fails_is_named_and_the_others_go_on(fedrun: Fedrun, tmp_path: Path) -> None:
