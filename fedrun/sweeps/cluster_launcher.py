@@ -121,6 +121,6 @@ class Cluster(SweepLauncher):
 
 
 def last_line(error: Exception) -> str:
-    """The last line of an error's message: submitit's messages contain the whole log."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The last line of an error's message: submitit's messages contain the whole log, below a line of dashes."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" -")]
     return lines[-1] if lines else type(error).__name__

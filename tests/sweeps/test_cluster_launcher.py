@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedrun.runs.outcome import outcomes
+from fedrun.sweeps.cluster_launcher import last_line
 
 pytest.importorskip("submitit")
 
@@ -90,3 +91,14 @@ def test_what_submitit_refuses_is_shown_as_it_is(tmp_path: Path, arguments: tupl
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"fedrun: hydra/launcher=cluster: {message}")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("Job 7 failed during processing with trace:\n--------\nKeyError: 3\n", "KeyError: 3"),
+        ("Job 7 has not produced any output\nNo error stream produced.\n--------\n\n", "No error stream produced."),
+    ],
+)
+def test_why_a_job_was_lost(message: str, shown: str) -> None:
+    assert last_line(RuntimeError(message)) == shown
