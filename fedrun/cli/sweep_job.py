@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import traceback
 from dataclasses import replace
@@ -19,11 +18,12 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-def sweep_job(config: DictConfig) -> float:
+def sweep_job(config: DictConfig) -> float | None:
     """A run in a sweep. Its outcome is written to the sweep's folder; an error of the run is part of it and is not
     raised, so that the other jobs continue.
 
-    It returns its last score, such as the accuracy, on the validation samples if there are any; NaN if it failed.
+    It returns its last score, such as the accuracy, on the validation samples if there are any; None if it failed: a
+    sweeper that searches counts None as a failed trial and goes on, and takes NaN for a score that it cannot use.
 
     Its lines on the screen begin with its number, because lines of parallel jobs are in any order.
     """
@@ -59,7 +59,7 @@ def sweep_job(config: DictConfig) -> float:
         value, rounds = wording.value(score, last), wording.counted(summary["rounds"], "round")
         say(f"{begin}{recorded_split(final)} {wording.name(score)} {value} after {rounds}", sys.stdout)
         Outcome(overrides, summary, None, earlier, composed.setting).save(hydra.runtime.output_dir)
-        return math.nan if last is None else float(last)
+        return None if last is None else float(last)
     except Exception as error:  # a defect in one job is shown in full, and must not end the others
         if (stop := stop_behind(error)) is not None:
             raise stop from None
@@ -68,4 +68,4 @@ def sweep_job(config: DictConfig) -> float:
         if known is None:
             traceback.print_exc()
     record_failure(hydra.job.num, hydra.runtime.output_dir, overrides, failure)
-    return math.nan
+    return None

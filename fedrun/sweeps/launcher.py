@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,12 +36,10 @@ class SweepLauncher(Launcher):
         return config
 
     def lost(self, number: int, overrides: Sequence[str], reason: str) -> JobReturn:
-        """Report a job without a result; its result is NaN, so that the sweep continues."""
+        """Report a job without a result; it returns None, so that the sweep continues."""
         from fedrun.config.overrides import without_implied
         from fedrun.sweeps.callback import record_failure
 
         written = filter_overrides(without_implied(overrides))
         record_failure(number, Path(self.config.hydra.sweep.dir) / str(number), written, reason)
-        result = JobReturn(overrides=written, status=JobStatus.COMPLETED)
-        result.return_value = math.nan
-        return result
+        return JobReturn(overrides=written, status=JobStatus.COMPLETED)
