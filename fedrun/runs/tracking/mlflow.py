@@ -28,6 +28,11 @@ ID = "fedrun.id"
 PARAMETERS_AT_ONCE, LONGEST = 100, 500
 """MLflow's limits: parameters of one call, and characters of one parameter."""
 
+RETRIES = "3"
+"""How often a request is repeated, unless the user's environment says otherwise. MLflow's own 7 make a run wait four
+minutes for a server that does not answer.
+"""
+
 
 @config_class
 class MLflow(Tracking):
@@ -69,6 +74,7 @@ class MLflowObserver(Observer):
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", RETRIES)
         self._folder = run.folder
         name = self._settings.experiment
         with _alone():

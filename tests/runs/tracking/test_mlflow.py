@@ -1,10 +1,12 @@
 import dataclasses
 import multiprocessing
+import socket
 from pathlib import Path
 
 import pytest
 
 from fedrun.config.build import option
+from fedrun.runs.tracking.mlflow import RETRIES
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -32,6 +34,17 @@ def test_rows_settings_and_files_are_recorded_and_a_resumed_run_goes_on(run_info
     history = client.get_metric_history(run.info.run_id, "test/accuracy")
     assert [(metric.step, metric.value) for metric in history] == [(0, 0.0), (1, 0.25), (2, 0.5)]
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["clients.parquet"]
+
+
+def test_a_server_that_does_not_answer_is_given_up_soon(run_info, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", raising=False)
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))  # and nothing listens
+        tracking = option("tracking", "mlflow", uri=f"http://localhost:{taken.getsockname()[1]}")
+        with pytest.raises(mlflow.MlflowException, match=r"Max retries exceeded"):
+            tracking.observer().on_start(run_info())
+    assert mlflow.environment_variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.get() == int(RETRIES)
 
 
 def record(tracking, info, begin):
