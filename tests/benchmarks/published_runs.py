@@ -2,70 +2,95 @@
 
     python tests/benchmarks/published_runs.py docs/runs/*.tar.xz [--rounds 1] [--only fedconcat/table1 ...] [--seeds 0]
 
-Run it in the folder in which data/ is. Each run is computed from its recorded configuration, by its executor, in one
-process and thread, up to --rounds or to the first evaluated round. Then every number of the rows, but times, is
-compared with the recorded one. Printed are the largest relative difference of each run, and for every table the number
-of its runs and of identical ones. It is also checked that a run's overrides still give its configuration.
+Run it in the folder in which data/ is. Each run is computed from its overrides and its learning rate, by its executor,
+in one process and thread, up to --rounds or to the first evaluated round. Then every number of the rows, but times, is
+compared with the recorded one. Some settings amplify rounding, which depends on the processor, within one round. So if
+a number differs by more than 0.01 %, the run is also computed by the code of its commit, and compared with that.
 
-Rounding depends on the processor and the versions of the packages, and some settings amplify it within one round. So a
-run with a larger difference is also computed from initial weights that are changed by a relative 10⁻⁷.
+Printed are the largest relative difference of each run, and for every table the number of its runs and of identical
+ones. It is also checked that a run's overrides still give its configuration.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
+import subprocess
+import sys
 import tarfile
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-
-import torch
 
 import fedrun
 from fedrun.config.composed import compose
-from fedrun.experiment.experiment import Experiment, build_experiment
+from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.observer import Row, round_of
 from fedrun.report.runs import Run, find
-from fedrun.simulation.simulation import Simulation
-from fedrun.system.errors import InputError
 from fedrun.system.yaml_file import read_yaml
 
-CHANGE = 1e-7
-"""Relative change of the initial weights, of the size of rounding."""
+HERE = Path(__file__).parents[2]
 
 AMPLIFIED = 1e-4
-"""Larger differences are compared with those after a change of the initial weights."""
+"""Runs with a larger difference are also computed by the code of their commit."""
+
+ROWS = """
+import json, sys
+from pathlib import Path
+import fedrun
+
+overrides, rounds, tests, cache = json.loads(sys.argv[1])
+simulation = fedrun.Simulation(fedrun.build_experiment(fedrun.compose(overrides)), cache=Path(cache))
+state, metrics, rows = simulation.initial(), {}, {}
+while True:
+    if state.round in rounds:
+        rows[state.round] = {**(simulation.test(state) if tests else {}), **metrics}
+    if state.round >= max(rounds):
+        break
+    state, metrics = simulation.advance(state)
+print(json.dumps(rows))
+"""
+"""A program that prints the rows of some rounds. It uses fedrun's public functions only, so that it works with earlier
+commits, too."""
 
 
-def computed(experiment: Experiment, rounds: set[int], cache: Path, change: float = 0.0) -> dict[int, Row]:
-    """The rows of some rounds.
+def computed(code: Path, run: Run, rounds: set[int], cache: Path) -> dict[int, Row]:
+    """The rows of some rounds of a run, computed from its overrides by the executor of its first phase, in one thread.
 
     Args:
-        experiment: a run's experiment.
+        code: a checkout of fedrun.
+        run: a published run.
         rounds: the rounds to evaluate.
         cache: folder for thresholds that several runs share.
-        change: relative standard deviation of a change of the initial weights.
 
     Raises:
-        InputError: the run's data are missing.
+        FailedError: the program failed; its last line.
     """
-    simulation = Simulation(experiment, cache=cache)
-    state, metrics = simulation.initial(), {}
-    random = torch.Generator().manual_seed(0)
-    for server in state.models if change else ():
-        server.model.mul_(1 + change * torch.randn(len(server.model), generator=random))
-    rows: dict[int, Row] = {}
-    while True:
-        if state.round in rounds:
-            tested = {} if experiment.evaluation.adaptive else simulation.test(state)
-            rows[state.round] = {**tested, **metrics}
-        if state.round >= max(rounds):
-            return rows
-        state, metrics = simulation.advance(state)
+    executor = str((run.summary or {})["decisions"]["machine"]).rpartition("executor ")[2]
+    overrides = [*recorded_overrides(run), f"local.lr={run.config['local']['lr']}"]  # which a file may have set
+    overrides += [f"hardware.executor={executor}", "hardware.threads=1"]
+    # with early rejection, rows have other metrics
+    arguments = json.dumps([overrides, sorted(rounds), not run.config["evaluation"].get("adaptive"), str(cache)])
+    command = [sys.executable, "-W", "ignore", "-c", ROWS, arguments]
+    environment = {**os.environ, "PYTHONPATH": str(code)}
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise FailedError(done.stderr.strip().rpartition("\n")[2])
+    return {int(round): row for round, row in json.loads(done.stdout).items()}
+
+
+class FailedError(Exception):
+    """A program failed."""
+
+
+def recorded_overrides(run: Run) -> list[str]:
+    """The overrides of the run's command."""
+    return [str(override) for override in read_yaml(run.folder / ".hydra" / "overrides.yaml")]
 
 
 def difference(rows: Mapping[int, Row], others: Mapping[int, Row]) -> tuple[float, str]:
@@ -84,35 +109,40 @@ def difference(rows: Mapping[int, Row], others: Mapping[int, Row]) -> tuple[floa
     return max(found)
 
 
-def as_recorded(run: Run) -> Experiment:
-    """The run's experiment, by the executor of its first phase, in one thread."""
-    experiment = fedrun.load(run.folder).experiment
-    executor = str((run.summary or {})["decisions"]["machine"]).rpartition("executor ")[2]
-    return replace(experiment, hardware=replace(experiment.hardware, threads=1, executor=executor))
-
-
 def repeats(run: Run) -> bool:
     """Whether the run's overrides give its configuration today."""
-    overrides = read_yaml(run.folder / ".hydra" / "overrides.yaml")
-    return build_experiment(compose(overrides)).record.hash == fedrun.load(run.folder).experiment.record.hash
+    composed = build_experiment(compose(recorded_overrides(run)))
+    return composed.record.hash == fedrun.load(run.folder).experiment.record.hash
+
+
+@contextmanager
+def checkout(commit: str) -> Iterator[Path]:
+    """The code of a commit, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run(["git", "-C", str(HERE), "worktree", "add", "-q", "--detach", place, commit], check=True)
+        try:
+            yield Path(place)
+        finally:
+            subprocess.run(["git", "-C", str(HERE), "worktree", "remove", "--force", place], check=True)
 
 
 def compared(run: Run, rounds: int, cache: Path) -> tuple[float, str]:
     """The largest relative difference from a published run, and what to print about it.
 
     Raises:
-        InputError: the run's data are missing.
+        FailedError: the run cannot be computed, such as without its data.
     """
-    began, last = time.perf_counter(), max(rounds, round_of(run.rows[1]))
+    last = max(rounds, round_of(run.rows[1]))
     recorded = {round_of(row): row for row in run.rows if round_of(row) <= last}
-    experiment = as_recorded(run)
-    rows = computed(experiment, set(recorded), cache)
+    rows = computed(HERE, run, set(recorded), cache / "today")
     largest, where = difference(rows, recorded)
     text = f"{largest:.1e}{where}"
     if largest > AMPLIFIED:
-        amplified, where = difference(computed(experiment, set(recorded), cache, CHANGE), rows)
-        text += f"; after a change of the initial weights {amplified:.1e}{where}"
-    return largest, f"{text}; {time.perf_counter() - began:.0f} s"
+        commit = str((run.summary or {})["versions"]["commit"])
+        with checkout(commit) as code:
+            largest, where = difference(rows, computed(code, run, set(recorded), cache / commit))
+        text += f"; from the code of commit {commit} {largest:.1e}{where}"
+    return largest, text
 
 
 def main() -> None:
@@ -128,18 +158,18 @@ def main() -> None:
             with tarfile.open(archive) as file:
                 file.extractall(place, filter="data")
         for run in sorted(find([place]).runs, key=lambda run: str(run.folder)):
-            name, shown = str(run.config["name"]), run.folder.relative_to(place)
+            name, shown, began = str(run.config["name"]), run.folder.relative_to(place), time.perf_counter()
             if not name.startswith(tuple(arguments.only)) or run.seed not in (arguments.seeds or (run.seed,)):
                 continue
             if not repeats(run):
                 print(f"{shown}: its overrides alone give another configuration", flush=True)
             try:
                 found, text = compared(run, arguments.rounds, Path(place))
-            except InputError as error:
+            except FailedError as error:
                 print(f"{shown}: not compared: {error}", flush=True)
                 continue
             largest[name].append(found)
-            print(f"{shown}: {text}", flush=True)
+            print(f"{shown}: {text}; {time.perf_counter() - began:.0f} s", flush=True)
     for name, every in largest.items():
         equal, close = (sum(found <= bound for found in every) for bound in (0, AMPLIFIED))
         print(f"{name}: {len(every)} runs, {equal} identical, {close} to {AMPLIFIED:g}, largest {max(every):.1e}")
