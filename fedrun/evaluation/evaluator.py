@@ -174,8 +174,7 @@ class Evaluator:
             return training_losses(self._evaluate_on_all_ranks([state.server.model], some.samples), some)
 
         def loss(client: int, models: list[torch.Tensor]) -> float:
-            own = ClientIndices.of([train[client].numpy()])
-            return float(training_losses(self._evaluate(models, own.samples), own))
+            return self._evaluate(models, train[client]).training_loss
 
         losses = self._by_client(state, loss, frozenset(chosen))
         return torch.tensor([losses[client] for client in chosen], dtype=torch.float64)

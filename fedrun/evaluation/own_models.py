@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import torch
 
-from fedrun.data.federation import ClientIndices
 from fedrun.evaluation.client_groups import ClientGroup
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.distributed_cohort import balanced
@@ -14,7 +13,7 @@ from fedrun.execution.executor_choice import supported_executor
 from fedrun.execution.ranks import Ranks
 from fedrun.experiment.appeal.base import OwnResults
 from fedrun.experiment.experiment import Experiment
-from fedrun.models.inference import evaluate, training_losses
+from fedrun.models.inference import evaluate
 from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.local_training import LocalTraining
@@ -63,8 +62,7 @@ def own_results(
         number = result.client
         network.load(result.model)
         if of_train:
-            own = ClientIndices.of([train[number].numpy()])
-            train_loss[number] = training_losses(evaluate(network, samples, own.samples, batch_size), own)
+            train_loss[number] = evaluate(network, samples, train[number], batch_size).training_loss
         if group.test is not None:
             tested = evaluate(network, samples, group.test[number], batch_size)
             test_loss[number] = tested.mean_loss

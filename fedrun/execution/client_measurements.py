@@ -99,7 +99,7 @@ def _loss_after_steps(context: ExecutionContext, job: CohortJob, client: int) ->
     """F_k after the client has adapted the broadcast model by some steps of SGD."""
     adapting = replace(context, client=SGD(), seed=address(context.seed, "tuning"))
     train_client(adapting, context.client.steps_before_loss, client, job.round, job.received[MODEL], {})
-    return context.results(context.network.vector, client).mean_loss
+    return context.results(context.network.vector, client).training_loss
 
 
 def initial_gradients(context: ExecutionContext, job: CohortJob) -> torch.Tensor:

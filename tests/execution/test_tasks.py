@@ -214,9 +214,11 @@ def test_a_client_whose_samples_have_no_weight_has_the_loss_of_its_training(
     assert sorted(simulation.uploads(state).clients.tolist()) == [0, 1, 2, 3, 5]
     context = first_executor(simulation).context
     job = CohortJob(torch.arange(6), 0, {MODEL: state.server.model}, state.client_states)
-    reported = initial_losses(context, job).flatten()
-    assert reported[4] == 0
-    assert (reported[[0, 1, 2, 3, 5]] > 0).all()
+    adapting = replace(context, client=option("strategy/client", "maxfl", tuning_steps=1))
+    for measured in (context, adapting):
+        reported = initial_losses(measured, job).flatten()
+        assert reported[4] == 0
+        assert (reported[[0, 1, 2, 3, 5]] > 0).all()
 
 
 def text_simulation(make_experiment: MakeExperiment) -> Simulation:

@@ -151,6 +151,11 @@ class SampleResults:
         return self._mean(self.losses.double())
 
     @property
+    def training_loss(self) -> float:
+        """The mean loss as training counts it: 0 if no sample has a weight."""
+        return self.mean_loss if self.weights.any() else 0.0
+
+    @property
     def mean_score(self) -> float:
         """The mean of :attr:`scores`; NaN without samples."""
         return self._mean(self.scores)
