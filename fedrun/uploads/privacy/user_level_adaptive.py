@@ -51,7 +51,15 @@ class UserLevelAdaptive(UserLevel):
                 f"privacy.count_noise={count_noise:g} with a noise multiplier of {multiplier:g}: the count alone would "
                 f"cost more; allowed: a count_noise above {multiplier / 2:g}"
             )
-        return AdaptiveClipping(**vars(central), count_noise=count_noise)
+        return AdaptiveClipping(
+            settings=self,
+            release=central.release,
+            at_scale=central.at_scale,
+            delta=central.delta,
+            client_weights=central.client_weights,
+            norm_growth=central.norm_growth,
+            count_noise=count_noise,
+        )
 
 
 @dataclass(frozen=True)
