@@ -18,26 +18,21 @@ class ClientResults:
     """A model's results for every client of a group, and whether it appeals to the client: ``[n]`` each.
 
     Attributes:
-        score: mean of the task's score over the client's own test samples, float64; NaN for a client that has none, the
-            worst (±∞) if it is not a number because the model has diverged.
         loss: the loss that is compared with the threshold (without thresholds: the loss on the test samples), float64;
             NaN for a client that has no such samples, ∞ if its model has diverged.
+        score: mean of the task's score over the client's own test samples, float64; NaN for a client that has none, the
+            worst (±∞) if it is not a number because the model has diverged.
         threshold: ρ_k, float64; None without thresholds.
         appeal: whether the loss is below the threshold, bool; None without thresholds.
         preferred_accuracy: test accuracy of the model that the client prefers, float64; None if clients have only the
             global model.
-        task: task of the dataset.
-        tests: the sum of the weights of the client's test samples, float64: their number, or of texts the number of
-            predicted symbols.
     """
 
-    score: torch.Tensor
     loss: torch.Tensor
-    threshold: torch.Tensor | None
-    appeal: torch.Tensor | None
-    preferred_accuracy: torch.Tensor | None
-    task: Task
-    tests: torch.Tensor
+    score: torch.Tensor
+    threshold: torch.Tensor | None = None
+    appeal: torch.Tensor | None = None
+    preferred_accuracy: torch.Tensor | None = None
 
     @classmethod
     def of(
@@ -48,7 +43,9 @@ class ClientResults:
         task: Task,
         tests: torch.Tensor,
     ) -> ClientResults:
-        """Compare results with thresholds, if there are any. The convention is ``train``, ``test`` or ``mixed``."""
+        """Compare results with thresholds, if there are any. The convention is ``train``, ``test`` or ``mixed``;
+        ``task`` and ``tests`` are those of :meth:`metrics`.
+        """
         of_train = thresholds is not None and convention == "train"
         loss, score = results.train_loss if of_train else results.test_loss, results.test_score
         tested = tests > 0
@@ -57,14 +54,14 @@ class ClientResults:
         worst = torch.inf if lower_is_better(task.score) else -torch.inf
         score = torch.where(score.isnan() & tested, worst, score)
         if thresholds is None:
-            return cls(score, loss, None, None, None, task, tests)
+            return cls(loss, score)
         threshold = thresholds.test if convention == "test" else thresholds.train
         appeal, solo = loss < threshold, thresholds.solo_accuracy
         # not the better of the two: the client chooses by the loss
         preferred = None if solo is None else torch.where(appeal, score, solo)
-        return cls(score, loss, threshold, appeal, preferred, task, tests)
+        return cls(loss, score, threshold, appeal, preferred)
 
-    def metrics(self) -> Metrics:
+    def metrics(self, task: Task, tests: torch.Tensor) -> Metrics:
         """``loss_mean``; with test samples, of the task's score, such as accuracy, ``accuracy_mean``, ``accuracy_std``
         over clients (ddof 0), ``accuracy_worst_tenth`` (the mean over the tenth of them, rounded up, with the worst),
         ``accuracy_weighted`` and ``untested``; with thresholds ``gm_appeal``; with both, and if clients have their own
@@ -72,11 +69,16 @@ class ClientResults:
 
         They are plain means over clients, except ``accuracy_weighted``, which is weighted by test samples (of texts by
         predicted symbols). The means leave out clients without test samples; ``untested`` is the number of these.
+
+        Args:
+            task: task of the dataset.
+            tests: the sum of the weights of each client's test samples: their number, or of texts the number of
+                predicted symbols.
         """
-        name, metrics = self.task.score, {"loss_mean": self.loss.nanmean().item()}
-        tested = self.tests > 0
+        name, metrics = task.score, {"loss_mean": self.loss.nanmean().item()}
+        tested = tests > 0
         if tested.any():
-            score, sizes = self.score[tested], self.tests[tested].double()
+            score, sizes = self.score[tested], tests[tested].double()
             worst = score.sort(descending=lower_is_better(name)).values[: -(-len(score) // 10)]
             metrics |= {
                 f"{name}_mean": score.mean().item(),

@@ -97,7 +97,8 @@ class Evaluator:
             metrics |= {pooled_name(split, name): value for name, value in self._score_of_means(state).items()}
         for group, by_kind in self.clients(state).items():
             for kind, results in by_kind.items():
-                metrics |= {f"{group}/{kind}{name}": value for name, value in results.metrics().items()}
+                of_clients = results.metrics(self._phase.samples.task, self._tests[group])
+                metrics |= {f"{group}/{kind}{name}": value for name, value in of_clients.items()}
         return metrics
 
     def results(self, state: State, indices: torch.Tensor) -> SampleResults:
@@ -262,13 +263,18 @@ class Evaluator:
 
     def _client_results(self, group: ClientGroup, results: OwnResults) -> ClientResults:
         """The results of a group's clients, compared with their thresholds."""
-        thresholds, samples = self._thresholds().get(group.name), self._phase.samples
-        tests = (
-            torch.zeros(len(group.train), dtype=torch.float64)
+        thresholds, task = self._thresholds().get(group.name), self._phase.samples.task
+        return ClientResults.of(results, thresholds, self._convention, task, self._tests[group.name])
+
+    @cached_property
+    def _tests(self) -> dict[str, torch.Tensor]:
+        """The sum of the weights of each client's test samples, float64 ``[n]``, by group."""
+        return {
+            group.name: torch.zeros(len(group.train), dtype=torch.float64)
             if group.test is None
-            else total_weights(samples, group.test)
-        )
-        return ClientResults.of(results, thresholds, self._convention, samples.task, tests)
+            else total_weights(self._phase.samples, group.test)
+            for group in client_groups(self._phase.federation)
+        }
 
     def _results_by_kind(self, state: State, group: ClientGroup) -> dict[str, OwnResults]:
         """A group's results of the models that the clients use (under ``""``); if clients have their own models,

@@ -91,7 +91,7 @@ def _client_rows(
         rows += _rows(unseen.train, of_unseen.pop("", None), False, unseen.flipped, task, "test", of_unseen)
     pooled = None
     if not is_personal(phase.client):  # otherwise there is no common model
-        pooled = _losses(*per_client(evaluator.results(state, test.samples), test), task)
+        pooled = ClientResults(*per_client(evaluator.results(state, test.samples), test))
     return rows + _rows(test, pooled, False, None, task, "test")
 
 
@@ -102,11 +102,7 @@ def _training(simulation: Simulation, state: State) -> ClientResults | None:
         included = state.totals.client_samples >= 3 * int(clients.sizes.sum())
     if not included:
         return None
-    return _losses(*simulation.evaluator(state).on_training(state), simulation.phase(state).samples.task)
-
-
-def _losses(loss: torch.Tensor, score: torch.Tensor, task: Task) -> ClientResults:
-    return ClientResults(score, loss, None, None, None, task, torch.zeros(len(loss), dtype=torch.int64))
+    return ClientResults(*simulation.evaluator(state).on_training(state))
 
 
 def _rows(
@@ -126,7 +122,7 @@ def _rows(
         return [None if value != value else value for value in values.tolist()]  # null for NaN
 
     missing = torch.full((len(clients),), math.nan)
-    results = results or _losses(missing, missing, task)
+    results = results or ClientResults(missing, missing)
     loss, score = column(results.loss), column(results.score)
     columns = {
         "samples": clients.sizes.tolist(),

@@ -19,7 +19,7 @@ from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.data.tasks.regression import Regression
 from fedrun.data.tasks.symbols import IGNORED, LanguageModelling
 from fedrun.evaluation import evaluator
-from fedrun.evaluation.client_results import ClientResults
+from fedrun.evaluation.client_results import ClientResults, Metrics
 from fedrun.experiment.appeal.base import OwnResults, Thresholds
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
@@ -44,27 +44,29 @@ def of(*values: float) -> torch.Tensor:
 
 def judged(
     loss: torch.Tensor, rho: torch.Tensor, accuracy: torch.Tensor, solo: torch.Tensor | None, *tests: int
-) -> ClientResults:
+) -> tuple[ClientResults, Metrics]:
     results, thresholds = OwnResults(loss + 5, loss, accuracy), Thresholds(rho + 9, rho, solo)
-    return ClientResults.of(results, thresholds, "test", CLASSIFICATION, torch.tensor(tests or [1] * len(loss)))
+    counts = torch.tensor(tests or [1] * len(loss))
+    found = ClientResults.of(results, thresholds, "test", CLASSIFICATION, counts)
+    return found, found.metrics(CLASSIFICATION, counts)
 
 
 def test_gm_appeal_is_strict():
     """(0.5, 1.2, 0.9) below (0.6, 1.0, 0.9): 1/3."""
-    found = judged(of(0.5, 1.2, 0.9), of(0.6, 1.0, 0.9), of(0.5, 0.5, 0.5), None)
+    found, metrics = judged(of(0.5, 1.2, 0.9), of(0.6, 1.0, 0.9), of(0.5, 0.5, 0.5), None)
     assert found.appeal is not None and found.appeal.tolist() == [True, False, False]
-    assert found.metrics()["gm_appeal"] == pytest.approx(1 / 3)
+    assert metrics["gm_appeal"] == pytest.approx(1 / 3)
 
 
 def test_the_preferred_model_is_chosen_by_loss():
     """The first client's own model would be better, the third's worse: 0.2, 0.3, 0.1 are counted, not the maxima."""
-    found = judged(of(0.5, 1.2, 0.9), of(0.6, 1.0, 0.9), of(0.2, 0.9, 0.8), of(0.7, 0.3, 0.1))
-    assert found.metrics()["preferred_accuracy"] == pytest.approx((0.2 + 0.3 + 0.1) / 3)
+    _, metrics = judged(of(0.5, 1.2, 0.9), of(0.6, 1.0, 0.9), of(0.2, 0.9, 0.8), of(0.7, 0.3, 0.1))
+    assert metrics["preferred_accuracy"] == pytest.approx((0.2 + 0.3 + 0.1) / 3)
 
 
 def test_clients_without_tests_are_left_out_and_counted():
-    found = judged(of(0.5, NAN, 0.9), of(0.6, NAN, 0.9), of(0.5, NAN, 1.0), of(0.25, NAN, 0.5), 2, 0, 6).metrics()
-    assert found == {
+    _, metrics = judged(of(0.5, NAN, 0.9), of(0.6, NAN, 0.9), of(0.5, NAN, 1.0), of(0.25, NAN, 0.5), 2, 0, 6)
+    assert metrics == {
         "loss_mean": pytest.approx(0.7),
         "accuracy_mean": 0.75,
         "accuracy_std": 0.25,
@@ -80,14 +82,14 @@ def test_how_fair_accuracies_are():
     """0, 0.1, .., 1: of eleven clients the worst tenth are 0 and 0.1; the variance is (11² - 1) / 12 / 100."""
     accuracies = of(*(number / 10 for number in (7, 0, 4, 10, 1, 9, 2, 8, 3, 6, 5)))
     results, tests = OwnResults(accuracies, accuracies, accuracies), torch.ones(11, dtype=torch.int64)
-    found = ClientResults.of(results, None, "test", CLASSIFICATION, tests).metrics()
+    found = ClientResults.of(results, None, "test", CLASSIFICATION, tests).metrics(CLASSIFICATION, tests)
     assert found["accuracy_worst_tenth"] == pytest.approx(0.05)
     assert found["accuracy_std"] == pytest.approx(0.1**0.5)
 
 
 def test_the_worst_tenth_of_errors_is_the_highest() -> None:
-    errors, tests = of(3.0, 9.0, 1.0, NAN), torch.tensor([1, 2, 1, 0])
-    found = ClientResults.of(OwnResults(errors, errors, errors), None, "test", Regression(), tests).metrics()
+    errors, tests, task = of(3.0, 9.0, 1.0, NAN), torch.tensor([1, 2, 1, 0]), Regression()
+    found = ClientResults.of(OwnResults(errors, errors, errors), None, "test", task, tests).metrics(task, tests)
     mean, variance = 13 / 3, 104 / 9
     assert found == pytest.approx(
         {
@@ -103,23 +105,24 @@ def test_the_worst_tenth_of_errors_is_the_highest() -> None:
 
 def test_a_diverged_regression_is_tested_and_has_the_worst_error() -> None:
     """Its error is no number, but the client has test samples: leaving it out would flatter the mean."""
-    errors = of(3.0, NAN)
-    found = ClientResults.of(OwnResults(errors, errors, errors), None, "test", Regression(), torch.tensor([1, 1]))
+    errors, tests, task = of(3.0, NAN), torch.tensor([1, 1]), Regression()
+    found = ClientResults.of(OwnResults(errors, errors, errors), None, "test", task, tests)
     assert found.score.tolist() == [3.0, math.inf]
-    assert (found.metrics()["mae_mean"], found.metrics()["untested"]) == (math.inf, 0.0)
+    metrics = found.metrics(task, tests)
+    assert (metrics["mae_mean"], metrics["untested"]) == (math.inf, 0.0)
 
 
 def test_a_model_that_has_diverged_appeals_to_nobody():
     """The third client has test samples, so it counts: 1/3, and its loss is no number to leave out of a mean."""
-    found = judged(of(0.5, 2.0, NAN), of(1.0, 1.0, 1.0), of(0.5, 0.5, 0.1), None).metrics()
-    assert found["gm_appeal"] == pytest.approx(1 / 3)
-    assert found["loss_mean"] == float("inf")
+    _, metrics = judged(of(0.5, 2.0, NAN), of(1.0, 1.0, 1.0), of(0.5, 0.5, 0.1), None)
+    assert metrics["gm_appeal"] == pytest.approx(1 / 3)
+    assert metrics["loss_mean"] == float("inf")
 
 
 def test_a_model_that_has_diverged_counts_without_thresholds():
     """The second client's loss is infinite, though not known; the third has no test sample."""
-    results = OwnResults(of(NAN, NAN, NAN), of(0.5, NAN, NAN), of(1.0, 0.0, NAN))
-    found = ClientResults.of(results, None, "test", CLASSIFICATION, torch.tensor([1, 1, 0])).metrics()
+    results, tests = OwnResults(of(NAN, NAN, NAN), of(0.5, NAN, NAN), of(1.0, 0.0, NAN)), torch.tensor([1, 1, 0])
+    found = ClientResults.of(results, None, "test", CLASSIFICATION, tests).metrics(CLASSIFICATION, tests)
     assert found["loss_mean"] == float("inf")
     assert (found["accuracy_mean"], found["untested"]) == (0.5, 1.0)
 
@@ -145,8 +148,6 @@ def test_a_client_whose_test_texts_predict_nothing_is_untested(make_experiment, 
     simulation = Simulation(made)
     state = simulation.initial()
     metrics, results = simulation.test(state), simulation.evaluator(state).clients(state)["clients"][""]
-    tests = simulation.federation.client_test
-    assert results.tests.tolist() == [0, 0, 3 * len(tests[2])]  # symbols
     assert metrics["clients/untested"] == 2
     assert metrics["clients/loss_mean"] == pytest.approx(results.loss[2].item())
     assert metrics["clients/token_accuracy_mean"] == results.score[2].item()
