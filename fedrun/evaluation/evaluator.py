@@ -12,7 +12,7 @@ import torch
 from fedrun.data.evaluation_split import pooled_name
 from fedrun.data.federation import ClientIndices
 from fedrun.data.tasks.base import SampleResults, joined
-from fedrun.data.tasks.metric_names import ESTIMATED_ACCURACY
+from fedrun.data.tasks.metric_names import ESTIMATED_ACCURACY, OF_GLOBAL, OF_TUNED
 from fedrun.evaluation.client_groups import SEEN, ClientGroup, client_groups
 from fedrun.evaluation.client_results import ClientResults, Metrics
 from fedrun.evaluation.early_rejection import evaluate_until_rejected
@@ -278,14 +278,14 @@ class Evaluator:
 
     def _results_by_kind(self, state: State, group: ClientGroup) -> dict[str, OwnResults]:
         """A group's results of the models that the clients use (under ``""``); if clients have their own models,
-        also of the global one (``"global_"``); if requested, of the global model after tuning (``"tuned_"``).
+        also of the global one (:data:`OF_GLOBAL`); if requested, of the global model after tuning (:data:`OF_TUNED`).
         """
         evaluation, client, local = self._experiment.evaluation, self._phase.client, self._phase.local
         results = {"": self._on_own_samples(group, partial(self._results_of, group.name, state))}
         if is_personal(client) and trains_global_model(client) and group.name == SEEN and group.test is not None:
-            results["global_"] = self._on_own_samples(group, lambda clients: self.results(state, clients.samples))
+            results[OF_GLOBAL] = self._on_own_samples(group, lambda clients: self.results(state, clients.samples))
         if (tuning := evaluation.tuning(local, local.rate(max(state.round - 1, 0)))) is not None:
-            results["tuned_"] = own_results(
+            results[OF_TUNED] = own_results(
                 self._experiment,
                 self._phase,
                 group,

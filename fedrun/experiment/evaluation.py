@@ -12,6 +12,7 @@ from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral, RoundingOnly
 from fedrun.config.marks import NoEffect
 from fedrun.data.evaluation_split import pooled_names
+from fedrun.data.tasks.metric_names import OF_GLOBAL, OF_TUNED
 from fedrun.models.precision import Precision
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, is_personal, trains_global_model
 from fedrun.strategies.local_training import LocalTraining
@@ -87,7 +88,7 @@ class Evaluation:
         model = self._reported_model(client)
         average = client.reported[1] if self.average == "auto" else self.average
         measure = "accuracy_weighted" if average == "samples" else "accuracy_mean"
-        begin = {"global": "global_" if is_personal(client) else "", "own": "", "tuned": "tuned_"}[model]
+        begin = {"global": OF_GLOBAL if is_personal(client) else "", "own": "", "tuned": OF_TUNED}[model]
         names = (f"clients/{begin}{measure}", f"clients/{measure}", *pooled_names("accuracy"))
         return next((name for name in names if name in recorded), None)
 

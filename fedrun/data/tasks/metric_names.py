@@ -21,6 +21,9 @@ ESTIMATE = "_estimate"
 ESTIMATED_ACCURACY = f"accuracy{ESTIMATE}"
 """The metric of such an evaluation."""
 
+OF_GLOBAL, OF_TUNED = "global_", "tuned_"
+"""Prefixes of clients' metrics by the global model next to the clients' own, and by the tuned global model."""
+
 APART = ("loss", "evaluated", "attack_success")
 ENDINGS_APART = (ESTIMATE, *(f"_of_{clients}" for clients in MEANS))
 """Metrics of pooled samples that are not the task's, and endings of their names."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from fedrun.data.evaluation_split import EVALUATION_SPLITS, TARGETED
 from fedrun.data.targets import Target
-from fedrun.data.tasks.metric_names import ESTIMATE, MEANS, measures
+from fedrun.data.tasks.metric_names import ESTIMATE, MEANS, OF_GLOBAL, OF_TUNED, measures
 
 NAMES = {
     "accuracy": "accuracy",
@@ -42,8 +42,8 @@ ENDINGS = {
 NUMBERS = frozenset({"mae", "rmse", "r2", "perplexity", "loss", "epsilon"})
 """Known metrics that are not shares."""
 
-MODELS = {"tuned_": "tuned", "global_": "global"}
-"""Prefixes of metrics of a tuned model, or of the global model next to the clients' own."""
+MODELS = {OF_TUNED: "tuned", OF_GLOBAL: "global"}
+"""Prefixes of metrics by another model than the usual one, and how people write them."""
 
 ABSENT = "-"
 
