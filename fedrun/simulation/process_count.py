@@ -18,6 +18,7 @@ from fedrun.data.federation import Federation
 from fedrun.execution.context import ExecutionContext
 from fedrun.execution.executor_choice import supported_executor
 from fedrun.execution.hardware import openmp_threads
+from fedrun.execution.vectorized import Vectorized
 from fedrun.experiment.aggregation.asynchronous import Asynchronous
 from fedrun.experiment.experiment import Experiment
 from fedrun.simulation.first_phase import first_phase
@@ -69,7 +70,7 @@ def automatic_processes(experiment: Experiment, federation: Federation) -> int:
     context = replace(ExecutionContext.of(phase, experiment.evaluation.client_means), pipeline=pipeline)
     executor = supported_executor(experiment.hardware.executor, context, phase.cohort_size)
     # this context lacks the noise of DP-SGD, with which clients train one after another
-    together = executor.name == "vectorized" and not isinstance(experiment.privacy, SampleLevel)
+    together = isinstance(executor, Vectorized) and not isinstance(experiment.privacy, SampleLevel)
     if context.state_lengths or together:
         return 1
     work = RoundWork.of(phase)

@@ -26,6 +26,7 @@ from fedrun.execution.executor_choice import EXECUTORS, supported_executor
 from fedrun.execution.features import compute_features
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.execution.vector_store import VectorStore
+from fedrun.execution.vectorized import Vectorized
 from fedrun.experiment.aggregation.asynchronous import Asynchronous
 from fedrun.experiment.aggregation.base import Selection, Uploads
 from fedrun.experiment.appeal.base import Thresholds
@@ -104,7 +105,7 @@ class Simulation:
         phase = first_phase(experiment, self.federation, self.device)
         active = self._activated(phase)
         if self.device.type == "cpu":
-            together = phase.cohort_size if active.runner.executor.name == "vectorized" else 1
+            together = phase.cohort_size if isinstance(active.runner.executor, Vectorized) else 1
             experiment.hardware.fit_threads(together * RoundWork.of(phase).step)
         longest = max([phase.network.layout.size, *active.runner.executor.context.state_lengths.values()])
         self.store = VectorStore(longest, experiment.hardware.client_memory_gb * 2**30, memory_file)
