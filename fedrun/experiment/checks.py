@@ -149,11 +149,6 @@ def check_client_tests(settings: Settings, has_tests: bool | None) -> None:
             f"appeal.convention={appeal.losses} needs test samples of every client; set population.test_share, "
             "such as 0.4, or appeal.convention=train"
         )
-    if evaluation.tuning_steps and evaluation.tuning_epochs:
-        raise InputError(
-            f"evaluation.tuning_steps={evaluation.tuning_steps} and "
-            f"evaluation.tuning_epochs={evaluation.tuning_epochs}: at most one of the two may be other than 0"
-        )
     if evaluation.tuned_by and has_tests is False:
         raise InputError(
             f"{evaluation.tuned_by} needs test samples of every client; set population.test_share, such as 0.4"

@@ -16,6 +16,7 @@ from fedrun.data.tasks.metric_names import OF_GLOBAL, OF_TUNED
 from fedrun.models.precision import Precision
 from fedrun.strategies.client import Averaging, ClientStrategy, EvaluatedModel, is_personal, trains_global_model
 from fedrun.strategies.local_training import LocalTraining
+from fedrun.system.errors import InputError
 
 OWN_TESTS = "population.test_share=0.3"
 """The setting that gives clients test samples of their own."""
@@ -74,6 +75,14 @@ class Evaluation:
     client_means: bool
     model: Annotated[Literal["auto"] | EvaluatedModel, Neutral("auto")]
     average: Annotated[Literal["auto"] | Averaging, Neutral("auto")]
+
+    def check(self) -> None:
+        """Reject two lengths of tuning."""
+        if self.tuning_steps and self.tuning_epochs:
+            raise InputError(
+                f"evaluation.tuning_steps={self.tuning_steps} and evaluation.tuning_epochs={self.tuning_epochs}: at "
+                "most one of the two may be other than 0"
+            )
 
     def reported(self, client: ClientStrategy, recorded: Collection[str]) -> str | None:
         """The metric that answers :attr:`model` and :attr:`average`.

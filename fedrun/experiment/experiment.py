@@ -64,6 +64,7 @@ class Experiment(Settings):
         check_targets(self.targets, self.dataset.spec.task)
         check_appeal(self)
         check_adaptive(self)
+        self.evaluation.check()
         own_tests = False if is_fedruns(type(self.partition)) else None  # a user's may return tests of clients
         has_tests = self.population.test_share > 0 or own_tests
         check_client_tests(self, has_tests)

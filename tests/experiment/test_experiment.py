@@ -23,6 +23,7 @@ from fedrun.system.errors import InputError
 REFUSED = {
     "appeal=warmup appeal.convention=test": "appeal.convention=test needs test samples of every client; set",
     "appeal=warmup appeal.convention=mixed": "appeal.convention=mixed needs test samples of every client; set",
+    "evaluation.tuning_steps=2 evaluation.tuning_epochs=1": "evaluation.tuning_steps=2 and evaluation.tuning_ep",
     "evaluation.tuning_steps=2": "evaluation.tuning_steps=2 needs test samples of every client; set population",
     "participation=flexible": "participation=flexible needs every client's threshold; choose appeal=warmup",
     "participation=flexible appeal=warmup strategy=fedumf": "participation=flexible cannot be combined with idle",
