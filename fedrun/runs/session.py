@@ -138,34 +138,24 @@ class Session:
         ``last`` is always a state together with the content of the metrics file at that state. So a consistent pair is
         saved, whatever ends the loop.
         """
-        experiment, simulation, metrics = self.experiment, self.simulation, self._metrics
+        experiment, simulation = self.experiment, self.simulation
         earlier_seconds, stop_signal = last.seconds, 0
 
         def reached(state: State) -> Checkpoint:
             seconds = earlier_seconds + time.perf_counter() - self.began
-            written = Written() if metrics is None else metrics.written
+            written = Written() if self._metrics is None else self._metrics.written
             return Checkpoint(state, written, last.tracking_id, seconds, self.ranks.count)
-
-        def record(state: State, round_metrics: Metrics) -> None:
-            row = self.row(state, round_metrics, rows)
-            if len(rows) == 1:  # the first round: before it there are no metrics of training
-                check_recorded(self.targets, row)
-            if metrics is not None:
-                with writing(self.folder / METRICS):
-                    row = metrics.append(row)
-            rows.append(row)
-            self.observers.notify(lambda observer: observer.on_row(dict(row)))  # its own, which it may change
 
         saved_at = time.monotonic()
         try:
             if not rows:
-                record(last.state, {})
+                self.evaluate(last.state, {}, rows)
                 last = reached(last.state)
             while not stop_signal and not self.over(last.state, rows):
                 round = last.state.round + 1
                 state, round_metrics = simulation.advance(last.state, self.client_progress(round))
                 if round % experiment.evaluation.every == 0 or round == experiment.rounds:
-                    record(state, round_metrics)
+                    self.evaluate(state, round_metrics, rows)
                 last = reached(state)
                 due = time.monotonic() - saved_at >= experiment.checkpoint_seconds
                 due, stop_signal = self.ranks.after_round(due)
@@ -181,6 +171,17 @@ class Session:
         if stop_signal and not self.over(last.state, rows):
             raise StoppedError(stop_signal, last.state.round)
         return last
+
+    def evaluate(self, state: State, round_metrics: Metrics, rows: list[Row]) -> None:
+        """Append the row of a round to the rows so far and to the metrics file, and show it to the observers."""
+        row = self.row(state, round_metrics, rows)
+        if len(rows) == 1:  # the first round: before it there are no metrics of training
+            check_recorded(self.targets, row)
+        if self._metrics is not None:
+            with writing(self.folder / METRICS):
+                row = self._metrics.append(row)
+        rows.append(row)
+        self.observers.notify(lambda observer: observer.on_row(dict(row)))  # its own, which it may change
 
     def client_progress(self, round: int) -> Callable[[int, int], None]:
         """The function that a simulation calls when a client of a round has finished."""
