@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,27 +151,25 @@ class Composed:
             return
         written = content(STRATEGY, name, strategies[name])
         usual = {entry.group: entry.option for entry in added(written, STRATEGY)}
+        replaced = [group for group, option in usual.items() if self.choices.get(group) not in (None, option)]
         values = {f"{STRATEGY}={name}": written.get(STRATEGY, {}) if STRATEGY in written else written}
         settings, setting = files_in(HPARAMS, folders), self.choices.get(STRATEGY_HPARAMS, "")
         if setting in settings:
             values[f"the setting {setting}"] = content(HPARAMS, setting, settings[setting]).get(STRATEGY)
         given = {key for override in self.overrides for key in keys_of(override)}
-        for place, below in values.items():
-            for group, option in usual.items():
-                part, chosen = group.rpartition("/")[2], self.choices.get(group)
-                if chosen in (None, option):
-                    continue
-                for key in dotted(part_values := value_at(below, part)):
-                    if (full := f"{STRATEGY}.{part}.{key}") in given:
-                        continue
-                    own = value_at(content(group, chosen, files_in(group, folders)[chosen]), key, NO_VALUE)
-                    remedy = (
-                        f"~{full}" if own is NO_VALUE else f"{full}={in_message(own)}, its default, or another value"
-                    )
-                    raise InputError(
-                        f"{group}={chosen}: {place} sets {full}={in_message(value_at(part_values, key))} for "
-                        f"{group}={option}; add {remedy}"
-                    )
+        for (place, below), group in product(values.items(), replaced):
+            part, chosen = group.rpartition("/")[2], self.choices[group]
+            part_values = value_at(below, part)
+            key = next((key for key in dotted(part_values) if f"{STRATEGY}.{part}.{key}" not in given), None)
+            if key is None:
+                continue
+            full = f"{STRATEGY}.{part}.{key}"
+            own = value_at(content(group, chosen, files_in(group, folders)[chosen]), key, NO_VALUE)
+            remedy = f"~{full}" if own is NO_VALUE else f"{full}={in_message(own)}, its default, or another value"
+            raise InputError(
+                f"{group}={chosen}: {place} sets {full}={in_message(value_at(part_values, key))} for "
+                f"{group}={usual[group]}; add {remedy}"
+            )
 
 
 def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> Composed:
