@@ -43,8 +43,13 @@ def check_aggregation(settings: Settings) -> None:
         reason = reason or _needs_rounds(strategy)
     if reason := reason or _of_unknown_size(strategy):
         raise InputError(f"{key} with {reason}; choose another strategy, or aggregation=synchronous")
-    if not isinstance(aggregation, Asynchronous):
-        return
+    if isinstance(aggregation, Asynchronous):
+        _check_asynchronous(settings)
+
+
+def _check_asynchronous(settings: Settings) -> None:
+    """Reject parts that need the clients of a round together, which asynchronous aggregation does not have."""
+    key = settings.chosen("aggregation")
     if not settings.participation.is_uniform:
         raise InputError(
             f"{key} with {settings.chosen('participation')}: clients are drawn when others finish, not by "
