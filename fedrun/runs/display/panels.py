@@ -99,9 +99,6 @@ def plot_panels(
     Raises:
         InputError: there is nothing to draw.
     """
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     drawn = {
         place: {
             (key, label): line
@@ -119,17 +116,8 @@ def plot_panels(
         label: look_of(number)
         for number, label in enumerate(dict.fromkeys(label for lines in panels.values() for label in lines))
     }
-    columns = min(2 if len(drawn) <= 4 else 3, max(len(drawn), 1))
-    rows = max(math.ceil(len(drawn) / columns), 1)
-    width, height = (7.2, 4.6) if len(drawn) == 1 else (0.6 + 3.9 * columns, 1.3 + 2.8 * rows)
-    figure = Figure(figsize=(width, height))
     alone = len(looks) == 1 and not title
-    if not alone:
-        figure.set_layout_engine(ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))  # leaves room for the legend
-    else:  # fixed margins in inches, because computing them takes half of the time of drawing
-        left, right, bottom, top = 0.55 / width, 1 - 0.12 / width, 0.5 / height, 1 - 0.65 / height
-        figure.subplots_adjust(left, bottom, right, top, wspace=0.2, hspace=0.36)
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    figure, grid = empty_panels(len(drawn), with_legend=not alone)
     for axes, ((keys, heading), lines) in zip(grid, drawn.items(), strict=False):
         for (key, label), line in lines.items():
             draw(axes, line, key, label, looks[label], alone=len(looks) == 1)
@@ -148,6 +136,23 @@ def plot_panels(
     if not alone:
         add_legend(figure)
     save_figure(figure, path, dpi=160)
+
+
+def empty_panels(count: int, with_legend: bool) -> tuple[Figure, list[Axes]]:
+    """A figure with a grid of this many panels or more, and these."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    columns = min(2 if count <= 4 else 3, max(count, 1))
+    rows = max(math.ceil(count / columns), 1)
+    width, height = (7.2, 4.6) if count == 1 else (0.6 + 3.9 * columns, 1.3 + 2.8 * rows)
+    figure = Figure(figsize=(width, height))
+    if with_legend:
+        figure.set_layout_engine(ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))  # leaves room for the legend
+    else:  # fixed margins in inches, because computing them takes half of the time of drawing
+        left, right, bottom, top = 0.55 / width, 1 - 0.12 / width, 0.5 / height, 1 - 0.65 / height
+        figure.subplots_adjust(left, bottom, right, top, wspace=0.2, hspace=0.36)
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
 def plot_curves(runs: Mapping[str, Seeds], path: Path, targets: Sequence[Target]) -> None:
