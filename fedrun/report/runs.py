@@ -19,7 +19,7 @@ from fedrun.data.tasks.metric_names import ESTIMATE
 from fedrun.experiment.observer import Row, round_of
 from fedrun.runs.folder import CONFIG, METRICS, SUMMARY, finished
 from fedrun.runs.metrics_file import DamagedRunError, evaluated_rounds, read_rows
-from fedrun.runs.outcome import outcomes
+from fedrun.runs.outcome import outcome_files, read_outcome
 from fedrun.system.errors import InputError
 from fedrun.system.yaml_file import read_yaml
 
@@ -182,9 +182,10 @@ def find(
         names: only runs of these names, such as ``turbosvm/table2/small``, and only their problems; None: all.
         progress: called before each run is read.
     """
-    folders, problems = _folders(places)
+    folders, without_run = _folders(places)
     runs: list[Run] = []
-    damaged = ""
+    problems = [str(error) for error in without_run]
+    damaged = next((str(error) for error in without_run if isinstance(error, DamagedRunError)), "")
     for number, folder in enumerate(folders):
         progress(number, len(folders))
         try:
@@ -209,24 +210,28 @@ def _name(folder: Path) -> str | None:
         return None
 
 
-def _folders(places: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """The run folders in and below some places, each once, and a line for every place that has none."""
+def _folders(places: Sequence[str]) -> tuple[list[Path], list[InputError]]:
+    """The run folders in and below some places, each once, and an error for everything that has none."""
     run_paths: dict[Path, Path] = {}
-    problems: list[str] = []
+    problems: list[InputError] = []
     for place in places:
         if not (folders := matches(place)):
-            problems.append(f"{place}: {'is a file, not a folder' if Path(place).is_file() else 'no such folder'}")
+            what = "is a file, not a folder" if Path(place).is_file() else "no such folder"
+            problems.append(InputError(f"{place}: {what}"))
             continue
         unreadable: list[OSError] = []
-        below = run_folders(folders, unreadable.append) or runs_of_sweeps(folders)
+        below = run_folders(folders, unreadable.append)
         lost = [
-            f"{error.filename}: cannot be read ({error.strerror}); runs in and below it are left out"
+            InputError(f"{error.filename}: cannot be read ({error.strerror}); runs in and below it are left out")
             for error in unreadable
             if Path(error.filename).name != Path(CONFIG).parent.name  # a run's own folder: reported with the run
         ]
+        if not below:
+            below, failed = runs_of_sweeps(folders)
+            lost += failed
         problems += lost
         if not (below or lost):
-            problems.append(f"{place}: holds no run (no {METRICS} and no {SUMMARY})")
+            problems.append(InputError(f"{place}: holds no run (no {METRICS} and no {SUMMARY})"))
         for folder in below:
             run_paths.setdefault(folder.resolve(), folder)
     return list(run_paths.values()), problems
@@ -258,18 +263,24 @@ def run_folders(folders: Iterable[Path], unreadable: Callable[[OSError], None]) 
     )
 
 
-def runs_of_sweeps(folders: Iterable[Path]) -> list[Path]:
-    """The run folders, each once, that sweeps in these folders have written, which lie elsewhere.
+def runs_of_sweeps(folders: Iterable[Path]) -> tuple[list[Path], list[InputError]]:
+    """The run folders, each once, that sweeps in these folders have written, which lie elsewhere; and an error for
+    each job without one.
 
     Their paths are those from the folder in which the sweep was started.
     """
-    try:
-        written = [
-            Path(one.summary["folder"]) for folder in folders for one in outcomes(folder) if one.summary is not None
-        ]
-    except (ValueError, KeyError, TypeError):  # files of this name that no sweep has written
-        return []
-    return [folder for folder in dict.fromkeys(written) if folder.is_dir()]
+    written: dict[Path, None] = {}
+    lost: list[InputError] = []
+    for path in [file for folder in folders for file in outcome_files(folder)]:
+        try:
+            outcome = read_outcome(path)
+            if outcome.summary is None:
+                lost.append(InputError(f"{path.parent}: its job failed ({outcome.error})"))
+            else:
+                written[Path(outcome.summary["folder"])] = None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            lost.append(DamagedRunError(f"{path}: is not the outcome of a sweep's job; the job's run is left out"))
+    return list(written), lost
 
 
 def read(folder: Path) -> tuple[Run, str]:

@@ -44,9 +44,23 @@ class Outcome:
 
 def outcomes(sweep: Path) -> list[Outcome]:
     """The outcomes of a sweep's jobs, in the jobs' order."""
-    files = sorted(sweep.glob(f"*/{OUTCOME}"), key=lambda path: int(path.parent.name))
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-    return [Outcome(**{**record, "overrides": tuple(record["overrides"])}) for record in records]
+    return [read_outcome(path) for path in outcome_files(sweep)]
+
+
+def outcome_files(sweep: Path) -> list[Path]:
+    """The files of the outcomes of a sweep's jobs, in the jobs' order."""
+    files = [path for path in sweep.glob(f"*/{OUTCOME}") if path.parent.name.isdecimal()]
+    return sorted(files, key=lambda path: int(path.parent.name))
+
+
+def read_outcome(path: Path) -> Outcome:
+    """The outcome in a file.
+
+    Raises:
+        ValueError, KeyError, TypeError, RecursionError: the file has something else.
+    """
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return Outcome(**{**record, "overrides": tuple(record["overrides"])})
 
 
 def finished_earlier(folder: Path) -> bool:

@@ -179,7 +179,7 @@ def test_the_curves_are_named_by_what_differs_among_their_runs(folders, monkeypa
 
 
 def test_a_sweeps_folder_leads_to_its_runs(folders, tmp_path, capsys):
-    """A job that failed has none; files that no sweep has written are none."""
+    """Jobs without a run are named: failed ones, those whose run was deleted, and files that no sweep has written."""
     sweep = tmp_path / "sweep"
     for number in range(2):
         job = sweep / str(number)
@@ -188,12 +188,18 @@ def test_a_sweeps_folder_leads_to_its_runs(folders, tmp_path, capsys):
     (sweep / "2").mkdir()
     Outcome((), None, "diverged").save(sweep / "2")
     assert run([str(sweep)]) == 0
-    assert "| 0, 1  |" in capsys.readouterr().out
+    output = capsys.readouterr()
+    assert "| 0, 1  |" in output.out and output.err == f"fedrun-report: {sweep}/2: its job failed (diverged)\n"
     (sweep / "3").mkdir()
-    for other in ("[]", '{"overrides": [], "summary": {"folder": ["a"]}, "error": null}', '{"overrides": 3}'):
+    for other in ("[]", '{"overrides": [], "summary": {"folder": ["a"]}, "error": null}', '{"overrides": 3}', "{"):
         (sweep / "3" / "outcome.json").write_text(other)
         assert run([str(sweep)]) == 2
-        assert f"{sweep}: holds no run" in capsys.readouterr().err
+        output = capsys.readouterr()
+        assert "| 0, 1  |" in output.out and f"{sweep}/3/outcome.json: is not the outcome" in output.err
+    deleted = tmp_path / "deleted"
+    Outcome((), {"folder": str(deleted)}, None).save(sweep / "3")
+    assert run([str(sweep)]) == 2
+    assert f"{deleted}/metrics.jsonl: is missing; " in capsys.readouterr().err
 
 
 def test_a_picture_without_a_file_goes_to_a_folder_of_its_own_among_the_runs(runs, capsys):
