@@ -99,7 +99,12 @@ def sweeper_settings(hydra: DictConfig | HydraConf) -> SweeperSettings:
     """
     from omegaconf import OmegaConf
 
-    known = OmegaConf.to_container(hydra.sweeper, resolve=True) if OmegaConf.is_dict(hydra.sweeper) else None
+    known: Any = None
+    if OmegaConf.is_dict(hydra.sweeper):
+        known = OmegaConf.to_container(hydra.sweeper, resolve=False)  # ${local.lr} in a grid is the value of each job
+        for key in known.keys() & {"metric", "table", "figures"}:
+            value = hydra.sweeper[key]
+            known[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     settings = SweeperSettings.of(known)
     if not any(override.startswith("hydra.sweeper.stages=") for override in typed(hydra.overrides.hydra)):
         return settings

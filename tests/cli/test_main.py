@@ -168,6 +168,7 @@ REFUSED = [
     ("-m hydra/launcher=basic hydra.sweep.dir=${nothing}", "Interpolation key 'nothing' not found "),
     ("-m local.lr=${nothing} seed=0,1", "local.lr: refers to 'nothing', which the chosen options do not have; "),
     ("-m hydra.launcher.jobs=${nothing} seed=0,1", "Interpolation key 'nothing' not found"),
+    ("-m hydra.sweeper.metric=${seed} seed=0,1", "hydra.sweeper.metric=0: allowed: a string"),
     ("-m hydra.launcher._target_=os.system", "hydra.launcher: os.system is not a launcher; allowed: hydra/launcher="),
     ("experiment=demo local.lr=0", "local.lr=0: allowed: a finite number, above 0 (job 0 of the sweep: "),
     (

@@ -96,8 +96,15 @@ def test_a_sweep_without_published_values_shows_what_was_typed(fedrun: Fedrun, t
     assert [path for path in files if "~hparams@" in path.read_text()] == []
 
 
-def test_a_value_that_refers_to_a_swept_one(fedrun: Fedrun, tmp_path: Path) -> None:
-    ended = fedrun("-m", "rounds=1,2", "evaluation.every=${rounds}", *SETTING[1:], folder=tmp_path)
+@pytest.mark.parametrize(
+    "swept",
+    [
+        ["rounds=1,2", "evaluation.every=${rounds}"],
+        ["hydra.sweeper.grids=[{rounds:'1,2',evaluation.every:'${rounds}'}]"],
+    ],
+)
+def test_a_value_that_refers_to_a_swept_one(fedrun: Fedrun, tmp_path: Path, swept: list[str]) -> None:
+    ended = fedrun("-m", *swept, *SETTING[1:], folder=tmp_path)
     assert (ended.status, ended.err) == (0, "")
     (sweep,) = (tmp_path / "outputs/sweeps").iterdir()
     jobs = outcomes(sweep)
