@@ -54,9 +54,8 @@ class Arm:
     Attributes:
         overrides: overrides of all its jobs; no two arms of a sweep have the same.
         seeds: the overrides that differ.
-        chosen: the values chosen by the stages so far.
+        chosen: the values chosen by the stages so far, one for each key.
         scores: for all values of all trials the mean metric over the seeds; NaN if a run failed or has none.
-        edges: chosen values at an end of their grid; better ones may be beyond it.
         run: setting and strategy of its runs; None before the first.
     """
 
@@ -64,8 +63,13 @@ class Arm:
     seeds: tuple[Values, ...]
     chosen: Values = ()
     scores: Mapping[Values, float] = field(default_factory=dict)
-    edges: tuple[str, ...] = ()
     run: tuple[str, str] | None = None
+
+    @property
+    def edges(self) -> list[str]:
+        """Chosen values at an end of all that any stage has tried for their key; better ones may be beyond it."""
+        tried = list(dict.fromkeys(value for values in self.scores for value in values))
+        return [best for best in self.chosen if at_edge(best, [one for one in tried if key_of(one) == key_of(best)])]
 
 
 @dataclass(frozen=True)
@@ -205,9 +209,15 @@ def trials(arms: Sequence[Arm], stage: Grid, knows: Knows) -> list[Trial]:
     for arm in arms:
         grids = [choices for key, choices in grid.items() if knows([*arm.overrides, *arm.chosen], key)]
         for tried in product(*grids) if grids else ():
-            jobs = tuple([*arm.overrides, *arm.chosen, *tried, *seed] for seed in arm.seeds)
+            jobs = tuple([*arm.overrides, *updated(arm.chosen, tried), *seed] for seed in arm.seeds)
             planned.append(Trial(arm, tried, jobs))
     return planned
+
+
+def updated(chosen: Values, tried: Values) -> Values:
+    """Chosen values with those of a later stage, which may try further values of the same key."""
+    keys = set(map(key_of, tried))
+    return (*(value for value in chosen if key_of(value) not in keys), *tried)
 
 
 def check_metric(metric: str, task: Task) -> None:
@@ -255,12 +265,12 @@ def _settled(arm: Arm, tried: Sequence[tuple[Trial, Sequence[Outcome]]], metric:
     sign = -1 if lower_is_better(metric) else 1
     scores = {trial.values: score(outcomes, metric) for trial, outcomes in tried}
     reached = arm.scores.get(arm.chosen, -sign * math.inf)
-    arm = replace(arm, scores={**arm.scores, **{(*arm.chosen, *values): mean for values, mean in scores.items()}})
+    arm = replace(arm, scores={**arm.scores, **{updated(arm.chosen, values): mean for values, mean in scores.items()}})
     better = {values: mean for values, mean in scores.items() if sign * mean > sign * reached}
     if not better:
         return arm
     best = max(better, key=lambda values: sign * better[values])
-    return replace(arm, chosen=(*arm.chosen, *best), edges=(*arm.edges, *at_edge(best, list(scores))))
+    return replace(arm, chosen=updated(arm.chosen, best))
 
 
 def score(outcomes: Sequence[Outcome], metric: str) -> float:
@@ -271,15 +281,15 @@ def score(outcomes: Sequence[Outcome], metric: str) -> float:
     return statistics.mean(scores) if same_data and len(scores) == len(outcomes) else math.nan
 
 
-def at_edge(best: Values, tried: Sequence[Values]) -> list[str]:
-    """The chosen values at an end of several in their grid: of numbers the least and the largest, of others the first
-    and the last.
+def at_edge(best: str, tried: Iterable[str]) -> bool:
+    """Whether a value is at an end of several of its key: of numbers the least or the largest, of others the first or
+    the last.
     """
-    grids = [_ordered(column) for column in zip(*tried, strict=True)]
-    return [value for value, grid in zip(best, grids, strict=True) if len(grid) > 1 and value in (grid[0], grid[-1])]
+    grid = _ordered(tried)
+    return len(grid) > 1 and best in (grid[0], grid[-1])
 
 
-def _ordered(overrides: Sequence[str]) -> list[str]:
+def _ordered(overrides: Iterable[str]) -> list[str]:
     """Different overrides of a key, by size if all values are numbers."""
     different = list(dict.fromkeys(overrides))
     try:

@@ -94,7 +94,7 @@ def test_two_stages():
     assert len(second) == 3  # for b alone
     found = after_stage(found, second, [outcome(v, "b") for v in (0.1, 0.1, 0.9, 0.9, 0.2, 0.2)], METRIC)
     assert found[1].chosen == ("local.lr=0.1", "strategy.server.lr=0.1")
-    assert found[1].edges == ("local.lr=0.1",)  # the middle one of the second stage is at no edge
+    assert found[1].edges == ["local.lr=0.1"]  # the middle one of the second stage is at no edge
     assert found[0].scores == {("local.lr=0.1",): pytest.approx(0.3), ("local.lr=1.0",): 0.5}
     assert math.isnan(found[1].scores["local.lr=1.0",])
     assert choice(found[1], METRIC) == (
@@ -108,9 +108,20 @@ def test_a_stage_without_a_better_value_chooses_none(metric: str, better: float)
     for stage, reached in zip(STAGES, ((better, 0.5), (0.4, 0.6, 0.5)), strict=True):
         outcomes = [outcome(0.5, "b", **{metric: x}) for x in reached]
         (arm,) = after_stage([arm], trials([arm], stage, knows), outcomes, metric)
-    assert (arm.chosen, arm.edges) == (("local.lr=0.1",), ("local.lr=0.1",))
+    assert (arm.chosen, arm.edges) == (("local.lr=0.1",), ["local.lr=0.1"])
     assert len(arm.scores) == 5
     assert choice(arm, metric).endswith("local.lr=0.1; no tried value of strategy.server.lr was better")
+
+
+@pytest.mark.parametrize(("further", "chosen", "at_an_end"), [(0.9, "3.0", ["local.lr=3.0"]), (0.1, "1.0", [])])
+def test_a_later_stage_with_further_values_of_a_key(further: float, chosen: str, at_an_end: list[str]) -> None:
+    (arm,) = arms([["seed=0"]])
+    for stage, reached in (({"local.lr": "0.1,1.0"}, (0.2, 0.5)), ({"local.lr": "0.5,3.0"}, (0.4, further))):
+        tried = trials([arm], stage, knows)
+        (arm,) = after_stage([arm], tried, [outcome(x) for x in reached], METRIC)
+    assert [trial.jobs for trial in tried] == [(["local.lr=0.5", "seed=0"],), (["local.lr=3.0", "seed=0"],)]
+    assert (arm.chosen, arm.edges) == ((f"local.lr={chosen}",), at_an_end)
+    assert list(arm.scores) == [(f"local.lr={value}",) for value in ("0.1", "1.0", "0.5", "3.0")]
 
 
 def test_a_value_that_is_listed_twice_is_tried_once() -> None:
@@ -154,8 +165,8 @@ def test_the_less_the_better_of_a_loss(metric):
 )
 def test_the_ends_of_a_grid(written: str, at_an_end: set[str]) -> None:
     """Of numbers the least and the largest, wherever they stand; of others the first and the last."""
-    tried = [(f"k={value}",) for value in written.split(",")]
-    assert {value for (value,) in tried if at_edge((value,), tried)} == {f"k={value}" for value in at_an_end}
+    tried = [f"k={value}" for value in written.split(",")]
+    assert {value for value in tried if at_edge(value, tried)} == {f"k={value}" for value in at_an_end}
 
 
 def test_the_jobs_in_which_values_are_checked() -> None:
@@ -208,7 +219,7 @@ def test_keys_of_other_strategies_are_left_out() -> None:
 def test_where_everything_failed_nothing_is_chosen():
     (arm,) = arms([["seed=0"]])
     (arm,) = after_stage([arm], trials([arm], STAGES[0], knows_all), [outcome(None), outcome(None)], METRIC)
-    assert (arm.chosen, arm.edges) == ((), ())
+    assert (arm.chosen, arm.edges) == ((), [])
     assert choice(arm, METRIC) == "nothing chosen, because every trial failed"
 
 
