@@ -148,6 +148,12 @@ OF_SWEEPS = ("hydra.sweep", "hydra.launcher", "hydra/sweeper", "hydra/launcher")
 """The prefixes of keys and groups that a single run does not read."""
 
 
+OF_THE_SWEEP = frozenset({"metric", "table", "figures"})
+"""The keys below ``hydra.sweeper`` in which a reference such as ``${rounds}`` is to the value of the sweep. In the
+others, which make its jobs, it is to that of each job.
+"""
+
+
 def reject_settings_of_sweeps(arguments: Iterable[str]) -> None:
     """Reject arguments of a single run that only a sweep reads.
 

@@ -17,7 +17,7 @@ from fedrun.config.as_config import Plain
 from fedrun.config.defaults_lists import DefaultsTree, NotPlainError, Placed
 from fedrun.config.dotted_keys import NO_VALUE, value_at
 from fedrun.config.options import listed, option_folders
-from fedrun.config.overrides import parsed
+from fedrun.config.overrides import OF_THE_SWEEP, parsed
 
 REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 MISSING = "???"
@@ -29,7 +29,7 @@ class PlainComposition:
 
     Attributes:
         config: the values, references resolved.
-        sweeper: the values below ``hydra.sweeper``.
+        sweeper: the values below ``hydra.sweeper``, references resolved in those of the sweep.
         sweeps: whether it describes a sweep: ``hydra.mode`` is ``MULTIRUN``.
         choices: the option of each of fedrun's groups.
     """
@@ -58,8 +58,10 @@ def plain_composition(overrides: Sequence[str], folder: Path | None = None) -> P
     for key, value in values:
         _set(merged, key, value)
     hydra = merged.pop("hydra")
-    sweeper, sweeps = _resolved(hydra["sweeper"], merged), hydra.get("mode") == "MULTIRUN"
-    return PlainComposition(_resolved(merged, merged), sweeper, sweeps, tree.choices)
+    sweeper = {
+        key: _resolved(value, merged) if key in OF_THE_SWEEP else value for key, value in hydra["sweeper"].items()
+    }
+    return PlainComposition(_resolved(merged, merged), sweeper, hydra.get("mode") == "MULTIRUN", tree.choices)
 
 
 def embedded(part: Placed) -> Plain:

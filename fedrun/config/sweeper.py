@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedrun.config.allowed_values import in_message
 from fedrun.config.build import construct
 from fedrun.config.config_class import config_class
-from fedrun.config.overrides import typed
+from fedrun.config.overrides import OF_THE_SWEEP, typed
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def sweeper_settings(hydra: DictConfig | HydraConf) -> SweeperSettings:
 
     known: Any = None
     if OmegaConf.is_dict(hydra.sweeper):
-        known = OmegaConf.to_container(hydra.sweeper, resolve=False)  # ${local.lr} in a grid is the value of each job
-        for key in known.keys() & {"metric", "table", "figures"}:
+        known = OmegaConf.to_container(hydra.sweeper, resolve=False)
+        for key in known.keys() & OF_THE_SWEEP:
             value = hydra.sweeper[key]
             known[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     settings = SweeperSettings.of(known)
