@@ -75,6 +75,7 @@ def download(url: str, path: Path, checksum: str | None, progress: Progress) -> 
                 verify(partial, checksum)
         except InputError as error:
             partial.unlink()  # continuing it could not correct it
+            _validator(partial).unlink(missing_ok=True)
             raise FailedDownloadError(
                 f"{url}: {error}; the downloaded file is deleted",
                 "try again, or fedrun-data with another --url or with --from FOLDER",
