@@ -276,8 +276,15 @@ def runs_of_sweeps(folders: Iterable[Path]) -> tuple[list[Path], list[InputError
             outcome = read_outcome(path)
             if outcome.summary is None:
                 lost.append(InputError(f"{path.parent}: its job failed ({outcome.error})"))
+            elif (folder := Path(outcome.summary["folder"])).is_dir():
+                written[folder] = None
             else:
-                written[Path(outcome.summary["folder"])] = None
+                lost.append(
+                    DamagedRunError(
+                        f"{path.parent}: no folder {folder} of its run; start fedrun-report where the sweep was "
+                        "started, or restore the folder"
+                    )
+                )
         except (ValueError, KeyError, TypeError, RecursionError):
             lost.append(DamagedRunError(f"{path}: is not the outcome of a sweep's job; the job's run is left out"))
     return list(written), lost

@@ -199,7 +199,7 @@ def test_a_sweeps_folder_leads_to_its_runs(folders, tmp_path, capsys):
     deleted = tmp_path / "deleted"
     Outcome((), {"folder": str(deleted)}, None).save(sweep / "3")
     assert run([str(sweep)]) == 2
-    assert f"{deleted}/metrics.jsonl: is missing; " in capsys.readouterr().err
+    assert f"{sweep}/3: no folder {deleted} of its run; " in capsys.readouterr().err
 
 
 def test_a_picture_without_a_file_goes_to_a_folder_of_its_own_among_the_runs(runs, capsys):
