@@ -89,8 +89,9 @@ class FailedError(Exception):
 
 
 def recorded_overrides(run: Run) -> list[str]:
-    """The overrides of the run's command."""
-    return [str(override) for override in read_yaml(run.folder / ".hydra" / "overrides.yaml")]
+    """The overrides of the run's command, without those of the hardware, which change no number but by rounding."""
+    overrides = map(str, read_yaml(run.folder / ".hydra" / "overrides.yaml"))
+    return [override for override in overrides if not override.startswith("hardware.")]
 
 
 def difference(rows: Mapping[int, Row], others: Mapping[int, Row]) -> tuple[float, str]:
