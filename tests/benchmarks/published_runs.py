@@ -71,7 +71,7 @@ def computed(code: Path, run: Run, rounds: set[int], cache: Path) -> dict[int, R
     Raises:
         FailedError: the program failed; its last line.
     """
-    executor = str((run.summary or {})["decisions"]["machine"]).rpartition("executor ")[2]
+    executor = str((run.summary or {})["decisions"]["machine"]).rpartition("executor ")[2].split()[0]
     overrides = [*recorded_overrides(run), f"local.lr={run.config['local']['lr']}"]  # which a file may have set
     overrides += [f"hardware.executor={executor}", "hardware.threads=1"]
     # with early rejection, rows have other metrics
