@@ -76,7 +76,8 @@ def computed(code: Path, run: Run, rounds: set[int], cache: Path) -> dict[int, R
     overrides += [f"hardware.executor={executor}", "hardware.threads=1"]
     # with early rejection, rows have other metrics
     arguments = json.dumps([overrides, sorted(rounds), not run.config["evaluation"].get("adaptive"), str(cache)])
-    command = [sys.executable, "-W", "ignore", "-c", ROWS, arguments]
+    # -P: the current folder, which may be a checkout of fedrun, is not searched first
+    command = [sys.executable, "-P", "-W", "ignore", "-c", ROWS, arguments]
     environment = {**os.environ, "PYTHONPATH": str(code)}
     done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
     if done.returncode:
