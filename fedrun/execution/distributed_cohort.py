@@ -184,27 +184,29 @@ class DistributedCohort:
         width = max(0 if update.rows is None else update.rows.shape[1] for update in updates)
         counts = [len(update.clients) for update in updates]
         sizes = [*lengths.values(), width * sum(counts)]
-        vector = torch.zeros(sum(sizes), device=self._executor.context.network.vector.device)
+        vector = torch.empty(sum(sizes), device=self._executor.context.network.vector.device)
         *sums, stacked = torch.split(vector, sizes)
         # as in one process, clients are equal if none has a weight
         weight = local.total_weight / total if total else len(local.clients) / max(1, sum(counts))
         sent = {name: vector for name, vector in received.items() if vector.shape == (lengths.get(name),)}
         for name, moved in zip(lengths, sums, strict=True):
-            if name in local.mean:
-                moved.copy_(local.mean[name])
-                if name in sent:
-                    moved.sub_(sent[name])
-                moved.mul_(weight)
+            if name not in local.mean:
+                moved.zero_()
+            elif name in sent:
+                torch.sub(local.mean[name], sent[name], out=moved).mul_(weight)
+            else:
+                torch.mul(local.mean[name], weight, out=moved)
+        stacked.zero_()
         rows = stacked.view(-1, width) if width else None
         if rows is not None and local.rows is not None:
             first = sum(counts[: self._ranks.number])
             rows[first : first + len(local.rows)] = local.rows
         self._ranks.all_reduce(vector)
-        for name, moved in zip(lengths, sums, strict=True):
-            if name in sent:
-                moved.add_(sent[name])
         # copies, because the next state may be built in their memory and live longer
-        mean = {name: moved.clone() for name, moved in zip(lengths, sums, strict=True)}
+        mean = {
+            name: sent[name] + moved if name in sent else moved.clone()
+            for name, moved in zip(lengths, sums, strict=True)
+        }
         return mean, None if rows is None else rows[order.to(rows.device)]
 
 
