@@ -67,14 +67,22 @@ class ClientIndices:
 
     def class_counts(self, targets: torch.Tensor, classes: int) -> torch.Tensor:
         """Number of samples of each class per client, int64 ``[N, classes]``, from the dataset's targets ``[n]``."""
-        client = torch.repeat_interleave(torch.arange(len(self)), self.sizes)
-        counts = torch.bincount(client * classes + targets[self.samples], minlength=len(self) * classes)
+        counts = torch.bincount(self.owners * classes + targets[self.samples], minlength=len(self) * classes)
         return counts.view(len(self), classes)
 
     @cached_property
     def sizes(self) -> torch.Tensor:
         """Number of samples of each client, int64 ``[N]``."""
         return self.offsets.diff()
+
+    @property
+    def owners(self) -> torch.Tensor:
+        """The client of each entry of :attr:`samples`, int64 ``[m]``."""
+        return torch.repeat_interleave(torch.arange(len(self)), self.sizes)
+
+    def sums(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum over each client's samples of a number for each of :attr:`samples`, float64 ``[N]``."""
+        return torch.zeros(len(self), dtype=torch.float64).index_add(0, self.owners, values.double())
 
     def name(self, client: int) -> str:
         """The name of one client."""

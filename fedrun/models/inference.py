@@ -9,7 +9,7 @@ import torch
 from fedrun.data.datasets.base import is_ragged
 from fedrun.data.federation import ClientIndices
 from fedrun.data.samples import Samples
-from fedrun.data.tasks.base import SampleResults
+from fedrun.data.tasks.base import SampleResults, divisor
 from fedrun.models.cuda_graphs import RecordedFunction
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.precision import Precision, computing
@@ -119,13 +119,9 @@ def per_client(results: SampleResults, clients: ClientIndices) -> tuple[torch.Te
         results: those of ``clients.samples``, in that order.
         clients: the clients' samples.
     """
-    client = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
-    zeros = torch.zeros(len(clients), dtype=torch.float64)
     weights = results.weights
-    totals = zeros.index_add(0, client, weights)
-    losses = zeros.index_add(0, client, results.losses.double() * weights)
-    scores = zeros.index_add(0, client, results.scores * weights)
-    return losses / totals, scores / totals
+    totals, losses = clients.sums(weights), clients.sums(results.losses.double() * weights)
+    return losses / totals, clients.sums(results.scores * weights) / totals
 
 
 def training_losses(results: SampleResults, clients: ClientIndices) -> torch.Tensor:
@@ -136,9 +132,8 @@ def training_losses(results: SampleResults, clients: ClientIndices) -> torch.Ten
         results: those of ``clients.samples``, in that order.
         clients: the clients' samples.
     """
-    client = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
-    weights = torch.zeros(len(clients), dtype=torch.float64).index_add(0, client, results.weights)
-    return per_client(results, clients)[0].where(weights > 0, 0.0)
+    weights = results.weights
+    return clients.sums(results.losses.double() * weights) / divisor(clients.sums(weights))
 
 
 def total_weights(samples: Samples, clients: ClientIndices) -> torch.Tensor:
@@ -147,7 +142,4 @@ def total_weights(samples: Samples, clients: ClientIndices) -> torch.Tensor:
     """
     indices = clients.samples.to(samples.targets.device)
     weights = samples.task.weights(samples.targets.index_select(0, indices))
-    if weights is None:
-        return clients.sizes.double()
-    client = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
-    return torch.zeros(len(clients), dtype=torch.float64).index_add(0, client, weights.cpu().double())
+    return clients.sizes.double() if weights is None else clients.sums(weights.cpu())

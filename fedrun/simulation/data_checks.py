@@ -127,8 +127,8 @@ def _check_clients(key: str, train: ClientIndices, client_test: ClientIndices | 
                 f"{key}: {len(clients.names)} names for the {kind} samples of {len(clients)} clients; allowed: "
                 f"{len(clients)}"
             )
-        owners = torch.repeat_interleave(torch.arange(len(clients)), clients.sizes)
-        pairs, occurrences = torch.unique(torch.stack([owners, clients.samples], dim=1), dim=0, return_counts=True)
+        pairs = torch.stack([clients.owners, clients.samples], dim=1)
+        pairs, occurrences = torch.unique(pairs, dim=0, return_counts=True)
         if len(repeated := pairs[occurrences > 1]):
             client, sample = repeated[0].tolist()
             raise InputError(
@@ -212,8 +212,7 @@ def _divides_overlapping(partitioned: Federation) -> bool:
         return False
     ends = torch.tensor([len(dataset.targets)]) if dataset.users is None else dataset.users.offsets[1:]
     users = torch.bucketize(train.samples, ends, right=True)
-    clients = torch.repeat_interleave(torch.arange(len(train)), train.sizes)
-    return len(torch.unique(users * len(train) + clients)) > len(torch.unique(users))
+    return len(torch.unique(users * len(train) + train.owners)) > len(torch.unique(users))
 
 
 def check_colluding(experiment: Experiment, federation: Federation, cohort: int) -> None:

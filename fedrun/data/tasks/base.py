@@ -153,7 +153,7 @@ class SampleResults:
     @property
     def training_loss(self) -> float:
         """The mean loss as training counts it: 0 if no sample has a weight."""
-        return self.mean_loss if self.weights.any() else 0.0
+        return self.task.mean_of(self.losses.double(), self.targets).item()
 
     @property
     def mean_score(self) -> float:
