@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -19,8 +19,8 @@ from fedrun.evaluation.early_rejection import evaluate_until_rejected
 from fedrun.evaluation.own_models import own_results
 from fedrun.execution.client_measurements import measuring
 from fedrun.execution.context import CohortJob, ExecutionContext
+from fedrun.execution.distributed_cohort import DistributedCohort
 from fedrun.execution.in_process import InProcess
-from fedrun.execution.ranks import Ranks
 from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
@@ -45,7 +45,8 @@ class Evaluator:
         experiment: has the settings of the evaluation.
         phase: has the network, the samples and the clients.
         thresholds: computes the threshold ρ_k of each client, by group; empty if appeal is not measured.
-        ranks: the processes that evaluate together: all call the same methods and get the same results.
+        distributed: divides the clients among the processes that evaluate together: all call the same methods and get
+            the same results.
     """
 
     def __init__(
@@ -53,12 +54,13 @@ class Evaluator:
         experiment: Experiment,
         phase: Phase,
         thresholds: Callable[[], dict[str, Thresholds]],
-        ranks: Ranks,
+        distributed: DistributedCohort,
     ) -> None:
         self._experiment = experiment
         self._phase = phase
         self._thresholds = thresholds
-        self._ranks = ranks
+        self._distributed = distributed
+        self._ranks = distributed.ranks
         # by the identity of the indices, which are kept, so that no other ones get it
         self._newest: tuple[tuple[ServerState, ...], dict[int, tuple[torch.Tensor, SampleResults]]] | None = None
         self._newest_personal: tuple[weakref.ref[State], dict[int, tuple[ClientIndices, SampleResults]]] | None = None
@@ -167,18 +169,17 @@ class Evaluator:
         """F_k(w) of some clients (int64 ``[c]``), float64 ``[c]``, by the model that each uses, also if it has no test
         samples: the global one, its cluster's, or its own.
         """
-        train, chosen = self._phase.federation.train, clients.tolist()
+        train = self._phase.federation.train
         if len(state.models) == 1 and not is_personal(self._phase.client):
-            if len(chosen) == len(train):
+            if len(clients) == len(train):
                 return training_losses(self.results(state, train.samples), train)[clients]
-            some = ClientIndices.of([train[client].numpy() for client in chosen])
+            some = ClientIndices.of([train[client].numpy() for client in clients.tolist()])
             return training_losses(self._evaluate_on_all_ranks([state.server.model], some.samples), some)
 
         def loss(client: int, models: list[torch.Tensor]) -> float:
             return self._evaluate(models, train[client]).training_loss
 
-        losses = self._by_client(state, loss, frozenset(chosen))
-        return torch.tensor([losses[client] for client in chosen], dtype=torch.float64)
+        return torch.tensor(list(self._by_client(state, loss, clients).values()), dtype=torch.float64)
 
     # --- on the pooled samples ---
 
@@ -206,7 +207,7 @@ class Evaluator:
         def score(client: int, models: list[torch.Tensor]) -> float:
             return self._evaluate(models, triggered).mean_score
 
-        scores = self._by_client(state, score, victims).values()
+        scores = self._by_client(state, score, torch.tensor(sorted(victims))).values()
         return sum(scores) / len(scores)
 
     def _metrics_until_rejected(self, state: State, target: float) -> Metrics:
@@ -232,7 +233,7 @@ class Evaluator:
         phase = self._phase
         initial = phase.initial_model()
         total = torch.zeros_like(initial)
-        for client in self._local_clients(state, {LAST}):
+        for client in self._distributed.local_clients(self._everyone).tolist():
             model = state.client_states.held.get(client, {}).get(LAST)
             total += initial if model is None else model.to(total)
         self._ranks.all_reduce(total)
@@ -323,29 +324,17 @@ class Evaluator:
             known[id(clients)] = clients, joined(list(of_client.values()))
         return known[id(clients)][1]
 
-    def _by_client(
-        self, state: State, measure: Callable[[int, list[torch.Tensor]], T], clients: Set[int] | None = None
-    ) -> dict[int, T]:
-        """Measure the models that each of some clients uses (None: all), by client, ascending. Each rank measures a
-        part of them.
-        """
-        local = self._local_clients(state, state_names(self._phase.client, self._phase.network.layout))
-        measured = {
-            client: measure(client, self.models_of(state, client))
-            for client in local
-            if clients is None or client in clients
-        }
-        return dict(sorted(item for part in self._ranks.all_gather(measured) for item in part.items()))
+    @property
+    def _everyone(self) -> torch.Tensor:
+        """The numbers of all clients, int64 ``[N]``."""
+        return torch.arange(len(self._phase.federation.train))
 
-    def _local_clients(self, state: State, names: Set[str]) -> list[int]:
-        """The clients, ascending, that this rank evaluates: those whose state on this rank has some of these names, and
-        this rank's part of the clients whose state has none.
-        """
-        ranks = self._ranks
-        held = [client for client, vectors in state.client_states.held.items() if not names.isdisjoint(vectors)]
-        client_to_rank = {client: rank for rank, clients in enumerate(ranks.all_gather(held)) for client in clients}
-        everyone = range(len(self._phase.federation.train))
-        return [client for client in everyone if client_to_rank.get(client, client % ranks.count) == ranks.number]
+    def _by_client(
+        self, state: State, measure: Callable[[int, list[torch.Tensor]], T], clients: torch.Tensor | None = None
+    ) -> dict[int, T]:
+        """Measure the models that each of some clients uses (int64 ``[c]``; None: all), by client, in their order."""
+        chosen = self._everyone if clients is None else clients
+        return self._distributed.measured(chosen, lambda client: measure(client, self.models_of(state, client)))
 
     @cached_property
     def _executor(self) -> InProcess:

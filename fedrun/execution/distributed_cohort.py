@@ -57,12 +57,13 @@ class DistributedCohort:
         stateful: whether clients have a state between rounds.
 
     Attributes:
+        ranks: ranks of the run.
         client_to_rank: the rank of each client, int64 ``[N]``; None: any rank can train any client.
     """
 
     def __init__(self, executor: Executor, ranks: Ranks, stateful: bool) -> None:
         self._executor = executor
-        self._ranks = ranks
+        self.ranks = ranks
         self.client_to_rank: torch.Tensor | None = None
         if stateful and ranks.count > 1:
             everyone = torch.arange(len(executor.usual_steps))
@@ -76,39 +77,40 @@ class DistributedCohort:
 
     def _is_local(self, clients: torch.Tensor, loads: Sequence[float]) -> torch.Tensor:
         """Whether this rank trains each client, bool ``[n]``, given their loads."""
-        ranks = balanced(loads, self._ranks.count) if self.client_to_rank is None else self.client_to_rank[clients]
-        return ranks == self._ranks.number
+        ranks = balanced(loads, self.ranks.count) if self.client_to_rank is None else self.client_to_rank[clients]
+        return ranks == self.ranks.number
 
     def local_jobs(self, jobs: Sequence[CohortJob]) -> list[CohortJob]:
         """Return this rank's part (possibly no client) of each job of a round. No client may be in two jobs."""
-        if self._ranks.count == 1:
+        if self.ranks.count == 1:
             return list(jobs)
         clients = torch.cat([job.cohort for job in jobs])
         loads = [load for job in jobs for load in self._loads(job.cohort, self._executor.steps(job))]
         local = torch.split(self._is_local(clients, loads), [len(job.cohort) for job in jobs])
         return [job.part(mask) for job, mask in zip(jobs, local, strict=True)]
 
-    def query(self, clients: torch.Tensor, measure: Callable[[int], torch.Tensor]) -> torch.Tensor:
-        """The measurements of clients (int64 ``[n]``, n ≥ 1), stacked; each is made on the rank of the client's state.
-
-        Args:
-            clients: their numbers.
-            measure: maps a client's number to a small tensor on the CPU, of the same shape for all. It may use the
-                client's state. Its cost is taken to be the number of the client's training samples.
+    def local_clients(self, clients: torch.Tensor) -> torch.Tensor:
+        """Those of some clients (int64 ``[n]``) that this rank measures: those whose states it holds or, if clients
+        have no state, a part of them with about as many training samples as the parts of the other ranks.
         """
-        local = clients
-        if self._ranks.count > 1:
-            local = clients[self._is_local(clients, self._executor.context.clients.sizes[clients].tolist())]
-        by_client = self.all_gather({client: measure(client) for client in local.tolist()})
-        return torch.stack([by_client[client] for client in clients.tolist()])
+        if self.ranks.count == 1:
+            return clients
+        return clients[self._is_local(clients, self._executor.context.clients.sizes[clients].tolist())]
+
+    def measured(self, clients: torch.Tensor, measure: Callable[[int], T]) -> dict[int, T]:
+        """Measure each of some clients (int64 ``[n]``) on one rank, that of its state; all ranks get the results, in
+        the order of the clients.
+        """
+        by_client = self.all_gather({client: measure(client) for client in self.local_clients(clients).tolist()})
+        return {client: by_client[client] for client in clients.tolist()}
+
+    def query(self, clients: torch.Tensor, measure: Callable[[int], torch.Tensor]) -> torch.Tensor:
+        """The results of :meth:`measured`, stacked: small CPU tensors, of the same shape for all n ≥ 1 clients."""
+        return torch.stack(list(self.measured(clients, measure).values()))
 
     def all_gather(self, by_client: Mapping[int, T]) -> dict[int, T]:
         """The values of all ranks' clients, on all ranks."""
-        return {client: value for part in self._ranks.all_gather(by_client) for client, value in part.items()}
-
-    def broadcast(self, value: T) -> T:
-        """The leader's version of a value that all ranks have computed, up to rounding."""
-        return self._ranks.broadcast(value)
+        return {client: value for part in self.ranks.all_gather(by_client) for client, value in part.items()}
 
     def idle(self, job: CohortJob) -> ClientStates:
         """Train this rank's part of the idle clients; see :meth:`Executor.idle`."""
@@ -128,9 +130,9 @@ class DistributedCohort:
         Raises:
             RankLostError: a rank has died.
         """
-        if self._ranks.count == 1:
+        if self.ranks.count == 1:
             return list(updates)
-        by_rank = self._ranks.all_gather([_without_vectors(update) for update in updates])
+        by_rank = self.ranks.all_gather([_without_vectors(update) for update in updates])
         parts = [[updates_of_rank[model] for updates_of_rank in by_rank] for model in range(len(updates))]
         return list(map(self._combine_model, updates, parts, members, received))
 
@@ -199,9 +201,9 @@ class DistributedCohort:
         stacked.zero_()
         rows = stacked.view(-1, width) if width else None
         if rows is not None and local.rows is not None:
-            first = sum(counts[: self._ranks.number])
+            first = sum(counts[: self.ranks.number])
             rows[first : first + len(local.rows)] = local.rows
-        self._ranks.all_reduce(vector)
+        self.ranks.all_reduce(vector)
         # copies, because the next state may be built in their memory and live longer
         mean = {
             name: sent[name] + moved if name in sent else moved.clone()

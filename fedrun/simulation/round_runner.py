@@ -268,7 +268,7 @@ class RoundRunner:
         }
         by_client = self.distributed.all_gather(estimates)
         stacked = torch.stack([by_client[client] for client in sorted(by_client)])
-        return self.distributed.broadcast(clustering.infer(context, stacked))
+        return self.distributed.ranks.broadcast(clustering.infer(context, stacked))  # rounding may differ between ranks
 
     # --- after training ---
 

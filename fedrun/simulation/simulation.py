@@ -159,7 +159,7 @@ class Simulation:
         asynchronous = aggregation if isinstance(aggregation, Asynchronous) else None
         distributed = DistributedCohort(executor, self.ranks, bool(context.state_lengths))
         runner = RoundRunner(executor, distributed, phase, asynchronous)
-        evaluator = Evaluator(experiment, phase, lambda: self.thresholds, self.ranks)
+        evaluator = Evaluator(experiment, phase, lambda: self.thresholds, distributed)
         counts = Participations(phase.seed, len(phase.federation.train), phase.cohort_size)
         return ActivePhase(phase, runner, evaluator, mechanism, counts, Costs(phase, executor, self.devices), models)
 
