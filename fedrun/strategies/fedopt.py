@@ -16,6 +16,7 @@ from annotated_types import Ge, Gt, Lt
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.adam import Adam
+from fedrun.strategies.contract import owner
 from fedrun.strategies.server import CohortUpdate, Round, ServerState, WeightedServer
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
@@ -109,7 +110,7 @@ class FedAdagrad(FedOpt):
     def slots(self, parameters: torch.Tensor) -> Slots:
         slots = super().slots(parameters)
         if self.variant == "torch":
-            slots["fedadagrad/v"].zero_()
+            slots[f"{self.name}/v"].zero_()
         return slots
 
     def second_moment(self, v: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
@@ -136,10 +137,17 @@ class FedAdam(FedOpt):
     def _adam(self) -> Adam:
         return Adam(self.lr, (self.beta1, self.beta2), self.eps)
 
+    def check(self, rounds: int) -> None:
+        if self.variant == "torch" and type(self).second_moment is not FedAdam.second_moment:
+            raise InputError(
+                f"{owner(self)}.second_moment: strategy.server.variant=torch does not use it, as torch's Adam computes "
+                "its own; allowed: strategy.server.variant=reddi"
+            )
+
     def slots(self, parameters: torch.Tensor) -> Slots:
         slots = self._adam.init(parameters, self.name)
         if self.variant == "reddi":
-            slots["fedadam/v"].fill_(self.eps**2)
+            slots[f"{self.name}/v"].fill_(self.eps**2)
         return slots
 
     def second_moment(self, v: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
@@ -192,8 +200,8 @@ class FedAMS(FedAdam):
         if self.variant == "torch":
             return super().step(parameters, delta, slots)
         # m ← β₁ m + (1 − β₁) Δ,  v̂ ← max(v̂, v, ε),  x ← x + η_g m / √v̂
-        m = moving_average(slots["fedams/m"], delta, self.beta1)
-        v = self.second_moment(slots["fedams/v"], delta)
-        largest = torch.maximum(slots["fedams/v_max"], v).clamp_min(self.eps)
+        m = moving_average(slots[f"{self.name}/m"], delta, self.beta1)
+        v = self.second_moment(slots[f"{self.name}/v"], delta)
+        largest = torch.maximum(slots[f"{self.name}/v_max"], v).clamp_min(self.eps)
         moved = stepped(parameters, m, largest.sqrt(), self.lr)
-        return moved, {"fedams/m": m, "fedams/v": v, "fedams/v_max": largest}
+        return moved, {f"{self.name}/m": m, f"{self.name}/v": v, f"{self.name}/v_max": largest}

@@ -9,6 +9,7 @@ import torch
 
 from fedrun.config.build import option
 from fedrun.config.composed import compose
+from fedrun.config.config_class import config_class
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
@@ -145,3 +146,25 @@ def test_the_weighting_of_moves(name):
     for weighting, expected in (("samples", [1, 3]), ("uniform", [1, 1])):
         server = option("strategy/server", name, weighting=weighting)
         assert server.weights(start(server, 1.0), senders_of((1, 3))).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"), [("fedadagrad", "torch"), ("fedadam", "reddi"), ("fedams", "reddi"), ("fedams", "torch")]
+)
+def test_a_subclass_may_name_the_state(name, variant):
+    server = option("strategy/server", name, lr=0.1, variant=variant)
+    renamed = config_class(type("Renamed", (type(server),), {"name": "renamed"}))(**vars(server))
+    assert models(renamed, (-0.625, -0.1)) == models(server, (-0.625, -0.1))
+    assert {slot.partition("/")[0] for slot in start(renamed, 1.0).slots} == {"renamed"}
+
+
+@pytest.mark.parametrize("name", ["fedadam", "fedams"])
+def test_torchs_adam_has_its_own_second_moment(name):
+    def second_moment(self, v, delta):
+        return torch.ones_like(v)
+
+    adam = option("strategy/server", name, lr=0.1)
+    own = config_class(type("Own", (type(adam),), {"second_moment": second_moment}))
+    own(**{**vars(adam), "variant": "reddi"}).check(1)
+    with pytest.raises(InputError, match=r"Own\.second_moment: .*; allowed: strategy\.server\.variant=reddi"):
+        own(**vars(adam)).check(1)

@@ -13,7 +13,8 @@ from fedrun.config.config_class import config_class
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.uploads.compression.base import Compression
-from fedrun.uploads.transform import Sender, Shape
+from fedrun.uploads.compression.sign import Sign
+from fedrun.uploads.transform import Combined, Sender, Shape
 
 from ..helpers.quadratic_clients import SGD, UNIFORM
 from ..helpers.small_networks import batch_norm, mlp
@@ -163,6 +164,26 @@ class Signs(Compression):
 
     def download(self, parameters):
         return parameters.sign()
+
+
+@config_class
+class Halving(Sign):
+    """A user's compressor, whose server halves the mean of the scaled signs."""
+
+    def combine(self, displacements, update, slots, round):
+        halved = {name: mean / 2 for name, mean in displacements.items()}
+        return Combined(halved, {}, {}, len(update.clients))
+
+
+def test_a_server_side_of_ones_own_is_used_with_every_rule(make_experiment):
+    settings = {"rule": "scaled", "vote_step": 0.1, "scope": "vector", "memory": "none", "memory_decay": 1.0}
+    models = []
+    for rule in (Sign, Halving):
+        how = rule(down="none", skip="none", **settings)
+        _, states, _ = rounds(make_experiment(network=mlp, clients_per_round=6, compression=how))
+        models.append([state.server.model for state in states])
+    (x, whole), (_, half) = models
+    torch.testing.assert_close(half - x, (whole - x) / 2, rtol=1e-4, atol=1e-7)
 
 
 def in_float16(model):

@@ -65,7 +65,7 @@ class Sign(Compressor):
 
     @property
     def changes_means(self) -> bool:
-        return self.votes
+        return self.votes or type(self).combine is not Sign.combine
 
     def weights(self, senders: Senders) -> torch.Tensor | None:
         return uniform(senders) if self.votes else None
