@@ -15,6 +15,7 @@ from fedrun.strategies.client_state import LAST
 from fedrun.strategies.server import CohortUpdate, Rows, Senders, ServerState, ServerStrategy, row_entries
 from fedrun.strategies.server_contract import check_weights
 from fedrun.strategies.vectors import MODEL, Vectors
+from fedrun.uploads.attacks.colluding import Colluding
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Aggregator:
         self._keep = keep
         self._weights: dict[int, float] | None = None  # by client, if they do not depend on reports
         self._means: dict[str, RunningMean] = {}
-        self._rows_kept: Rows = "all" if context.attack is not None and context.attack.needs_rows else server.rows
+        self._rows_kept: Rows = "all" if isinstance(context.attack, Colluding) else server.rows
         self._rows: torch.Tensor | None = None  # [n, r]
         self._row_of = {client: row for row, client in enumerate(clients.tolist())}
         self._origin: torch.Tensor | None = None  # [T], the broadcast parameters, if norms are measured

@@ -12,6 +12,7 @@ from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
+from fedrun.uploads.attacks.colluding import Colluding
 
 
 def check_aggregation(settings: Settings) -> None:
@@ -60,7 +61,7 @@ def _check_asynchronous(settings: Settings) -> None:
             f"{key} with {settings.chosen('secure_sum')}: the server scales single uploads by their staleness; "
             "choose secure_sum=none"
         )
-    if settings.attack.needs_rows:
+    if isinstance(settings.attack, Colluding):
         raise InputError(
             f"{key} with {settings.chosen('attack')}, which forges uploads by those of the same round; choose another "
             "attack"

@@ -16,6 +16,7 @@ from fedrun.strategies.client import compares_embeddings, is_personal, trains_gl
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 from fedrun.uploads.attacks.base import Attack
+from fedrun.uploads.attacks.colluding import Colluding
 
 
 def check_folder(settings: Settings) -> None:
@@ -61,7 +62,7 @@ def check_evaluated_models(settings: Settings) -> None:
             "model (no clusters, no models of their own)"
         )
     averages_others = chosen_where(
-        ("attack", settings.attack, settings.attack.needs_rows),
+        ("attack", settings.attack, isinstance(settings.attack, Colluding)),
         ("compression", settings.compression, settings.compression.changes_means),
         ("privacy", settings.privacy, settings.privacy.sees_sums_only),
     )

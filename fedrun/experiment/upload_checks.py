@@ -15,6 +15,7 @@ from fedrun.strategies.head_refinement import aggregating
 from fedrun.strategies.server import ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
+from fedrun.uploads.attacks.colluding import Colluding
 from fedrun.uploads.compression.base import Compressor
 from fedrun.uploads.compression.sign import Sign
 from fedrun.uploads.privacy.base import Privacy
@@ -64,7 +65,7 @@ def check_transforms(settings: Settings) -> None:
             raise InputError(
                 f"{settings.chosen('secure_sum')} with {_sides(strategy)}: the server would see {reason}; {ALLOWED}"
             )
-    if settings.attack.needs_rows:
+    if isinstance(settings.attack, Colluding):
         _check_forged(settings)
 
 
@@ -159,7 +160,7 @@ def _check_vote(settings: Settings, compression: Sign) -> None:
             f"compression.rule=vote with {strategy.named_server}: a vote is the server's "
             "whole step, of size compression.vote_step; allowed: strategy/server=fedavg"
         )
-    if settings.attack.needs_rows:
+    if isinstance(settings.attack, Colluding):
         raise InputError(
             f"compression.rule=vote with {settings.chosen('attack')}, which forges uploads after they have arrived as "
             "votes; choose another attack"

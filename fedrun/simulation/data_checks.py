@@ -14,6 +14,7 @@ from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.tasks.trial import check_task
 from fedrun.experiment.experiment import Experiment
 from fedrun.system.errors import InputError
+from fedrun.uploads.attacks.colluding import Colluding
 
 log = logging.getLogger(__name__)
 
@@ -227,7 +228,7 @@ def check_colluding(experiment: Experiment, federation: Federation, cohort: int)
         InputError: naming the keys and what is allowed.
     """
     attack, attackers, clients = experiment.attack, len(federation.attackers), len(federation.train)
-    if not (attack.needs_rows and attackers):
+    if not (isinstance(attack, Colluding) and attackers):
         return
     forges = f"{experiment.chosen('attack')}, which computes its uploads from the honest ones of the same round"
     if attackers == clients:

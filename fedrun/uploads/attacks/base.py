@@ -60,11 +60,6 @@ class Attack:
         """
         return federation
 
-    @property
-    def needs_rows(self) -> bool:
-        """Whether attackers know every honest client's model (see :mod:`fedrun.uploads.attacks.colluding`)."""
-        return False
-
     def tampered(self, model: torch.Tensor, broadcast: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """The model that an attacker sends instead of its trained one.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 
@@ -22,8 +21,6 @@ class Colluding(Attack, ABC):
 
     A round without an honest client is left as it is.
     """
-
-    needs_rows: ClassVar[bool] = True
 
     @abstractmethod
     def forged(self, honest: torch.Tensor, attackers: int) -> torch.Tensor:
