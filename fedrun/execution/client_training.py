@@ -9,7 +9,7 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import address, generator, seed_generators
 from fedrun.training.client_round import ClientRound
 from fedrun.training.noised_steps import train_noised
-from fedrun.training.record import Trained
+from fedrun.training.tally import Trained
 from fedrun.training.train import train
 
 

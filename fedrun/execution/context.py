@@ -16,7 +16,7 @@ from fedrun.strategies.idle_training import IDLE, IdleTraining
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import Senders, ServerStrategy
 from fedrun.strategies.vectors import Vectors
-from fedrun.training.record import Trained
+from fedrun.training.tally import Trained
 from fedrun.uploads.attacks.base import Attack
 from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.base import NoisedSteps

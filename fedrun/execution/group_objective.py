@@ -23,7 +23,7 @@ def of_last(vectors: Vectors, clients: int) -> dict[str, torch.Tensor]:
 
 
 class GroupObjective:
-    """The objective of a group of clients: gradients, and a record of the processed samples.
+    """The objective of a group of clients: gradients, and sums over the processed samples.
 
     Args:
         context: the context of local training, with the network, the samples and the client strategy.
@@ -128,7 +128,7 @@ class GroupObjective:
         gradient = torch.empty_like(at)
         for name, part in self._views(gradient).items():
             part.copy_(gradients[name])
-        self._record(loss, logits, y, weights, index)
+        self._add_sums(loss, logits, y, weights, index)
         return gradient
 
     def descend(
@@ -155,7 +155,7 @@ class GroupObjective:
             check_differentiable(self._strategy, losses)
             self._check_separable(logits, y, index)
         client_losses = (losses * shares).sum(1)
-        self._record(client_losses.detach(), logits.detach(), y, weights, index)
+        self._add_sums(client_losses.detach(), logits.detach(), y, weights, index)
         return client_losses.sum(), passed
 
     def _check_separable(self, logits: torch.Tensor, targets: torch.Tensor, index: int) -> None:
@@ -209,10 +209,10 @@ class GroupObjective:
         weights = weights.view_as(real) * real
         return self._samples.encoding(inputs), targets, weights, weights / divisor(weights.sum(1, keepdim=True))
 
-    def _record(
+    def _add_sums(
         self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor, index: int
     ) -> None:
-        """Record the last c clients' batches of this number, with their mean losses ``[c]``."""
+        """Add the last c clients' batches of this number, with their mean losses ``[c]``."""
         count = weights.sum(1)
         last = slice(-len(count), None)
         self.losses[last] += loss * count

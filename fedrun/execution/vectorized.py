@@ -30,7 +30,7 @@ from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.randomness import address, generator, seed_generators
 from fedrun.training.batches import batches_per_epoch, epochs
 from fedrun.training.optimizer_step import fresh_state, linear_update, optimizer_step, repair
-from fedrun.training.record import Trained
+from fedrun.training.tally import Trained
 
 GROUP = 128
 """The largest number of clients trained at once; more would cost memory and gain little."""

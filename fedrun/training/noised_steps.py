@@ -24,7 +24,7 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.training.client_round import ClientRound
 from fedrun.training.optimizer_step import optimizer_step, repair
-from fedrun.training.record import Trained, weighted_scores
+from fedrun.training.tally import Trained, weighted_scores
 from fedrun.uploads.privacy.base import NoisedSteps
 from fedrun.uploads.privacy.clipping import clip_factor, joint_norm
 
@@ -96,7 +96,7 @@ def train_noised(
 
 
 class SampleGradients:
-    """The gradients of single samples, and a record of the processed samples.
+    """The gradients of single samples, and sums over the processed samples.
 
     Args:
         network: the loaded network.

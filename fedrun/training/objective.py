@@ -13,7 +13,7 @@ from fedrun.models.precision import Precision, computing
 from fedrun.strategies.client import ClientStrategy, Outputs, overrides
 from fedrun.strategies.client_contract import check_differentiable, check_losses
 from fedrun.strategies.vectors import Vectors
-from fedrun.training.record import Record
+from fedrun.training.tally import Tally
 
 
 class Objective:
@@ -28,7 +28,7 @@ class Objective:
         strategy: the client strategy, whose hooks change plain SGD.
         constants: the result of :meth:`ClientStrategy.constants`.
         task: task of the dataset.
-        record: record of the processed samples; every call adds to it.
+        tally: sums over the processed samples; every call adds to it.
         precision: precision of forward and backward passes.
     """
 
@@ -38,10 +38,10 @@ class Objective:
         strategy: ClientStrategy,
         constants: Vectors,
         task: Task,
-        record: Record,
+        tally: Tally,
         precision: Precision,
     ) -> None:
-        self._record = record
+        self._tally = tally
         self._network = network
         self._precision = precision
         self._strategy = strategy
@@ -88,7 +88,7 @@ class Objective:
             check_differentiable(self._strategy, losses)
             loss = self._task.mean_of(losses, y)
         self.processed += len(y)
-        self._record.add(loss.detach(), logits.detach(), y)
+        self._tally.add(loss.detach(), logits.detach(), y)
         return loss
 
     def _outputs(self, x: torch.Tensor, embeddings: torch.Tensor | None, logits: torch.Tensor) -> Outputs:

@@ -11,8 +11,8 @@ from fedrun.models.cuda_graphs import CudaGraphs, RecordedFunction
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import ClientStrategy, overrides
 from fedrun.strategies.vectors import Vectors
-from fedrun.training.record import RunningRecord, Trained
 from fedrun.training.steps import Steps
+from fedrun.training.tally import RunningTally, Trained
 
 
 def can_record(strategy: ClientStrategy, encoding: Encoding) -> bool:
@@ -32,16 +32,16 @@ class RecordedSteps:
     """:class:`Steps` that serve one client after another.
 
     What a step reads and writes besides the network stays where it is: the constants, the optimizer's state and the
-    record.
+    tally.
 
     Args:
         graphs: the recorded functions of the network.
         network: holds the model.
-        build: the steps with constants, a state of the optimizer and a record; their client strategy is one for which
+        build: the steps with constants, a state of the optimizer and a tally; their client strategy is one for which
             :func:`can_record` is true.
         constants: one client's result of :meth:`ClientStrategy.constants`.
         state: state of its optimizer, ``[S]``; None: it has none.
-        record: record of the processed samples.
+        tally: sums over the processed samples.
         references: number of reference models of the client strategy.
     """
 
@@ -49,18 +49,18 @@ class RecordedSteps:
         self,
         graphs: CudaGraphs,
         network: FlatNetwork,
-        build: Callable[[Vectors, torch.Tensor | None, RunningRecord], Steps],
+        build: Callable[[Vectors, torch.Tensor | None, RunningTally], Steps],
         constants: Vectors,
         state: torch.Tensor | None,
-        record: RunningRecord,
+        tally: RunningTally,
         references: int,
     ) -> None:
         self._constants = {name: torch.empty_like(vector) for name, vector in constants.items()}
         self._state = None if state is None else torch.empty_like(state)
-        self._record = record
+        self._tally = tally
         self._references = references
         self._module = network.network
-        steps = build(self._constants, self._state, record)
+        steps = build(self._constants, self._state, tally)
 
         def make(x: torch.Tensor, y: torch.Tensor) -> None:  # without self: a cycle would keep GPU memory for long
             with steps:
@@ -77,7 +77,7 @@ class RecordedSteps:
         if self._state is not None and state is not None:
             self._state.copy_(state)
         self._of_client = state
-        self._record.clear()
+        self._tally.clear()
         self._processed = 0
         return self
 
@@ -99,5 +99,5 @@ class RecordedSteps:
         """Nothing is kept from one epoch for the next."""
 
     def trained(self, steps: int) -> Trained:
-        """The record, after this many steps."""
-        return Trained(steps, self._processed, *self._record.sums(), self._references * self._processed)
+        """The counts and sums after this many steps."""
+        return Trained(steps, self._processed, *self._tally.sums(), self._references * self._processed)

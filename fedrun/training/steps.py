@@ -18,7 +18,7 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.training.fused_sgd import FusedSGDStep
 from fedrun.training.objective import Objective
 from fedrun.training.optimizer_step import linear_update, optimizer_step, repair
-from fedrun.training.record import Record, Trained
+from fedrun.training.tally import Tally, Trained
 
 
 class Steps:
@@ -32,7 +32,7 @@ class Steps:
         task: task of the dataset.
         constants: the result of :meth:`ClientStrategy.constants`.
         state: state of the optimizer, ``[S]``, updated in place; None: it has none.
-        record: record of the processed samples.
+        tally: sums over the processed samples.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Steps:
         task: Task,
         constants: Vectors,
         state: torch.Tensor | None,
-        record: Record,
+        tally: Tally,
     ) -> None:
         self._network = network
         self._weights = network.vector[: network.layout.trainable]
@@ -53,8 +53,8 @@ class Steps:
         self._rate = rate
         self._constants = constants
         self._state = state
-        self._record = record
-        self._objective = Objective(network, strategy, constants, task, record, local.precision)
+        self._tally = tally
+        self._objective = Objective(network, strategy, constants, task, tally, local.precision)
         self._directs = overrides(strategy, "direction")
         self._group: list[tuple[torch.Tensor, torch.Tensor]] = []  # the batches of a step along `direction`
         self._correction: LinearCorrection | None = None
@@ -117,5 +117,5 @@ class Steps:
         self._objective.end_epoch()
 
     def trained(self, steps: int) -> Trained:
-        """The record, after this many steps."""
-        return Trained(steps, self._objective.processed, *self._record.sums(), self._objective.compared)
+        """The counts and sums after this many steps."""
+        return Trained(steps, self._objective.processed, *self._tally.sums(), self._objective.compared)

@@ -17,9 +17,9 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client import shuffles
 from fedrun.training.batches import batches, epochs
 from fedrun.training.client_round import ClientRound
-from fedrun.training.record import BatchedRecord, Record, RunningRecord, Trained
 from fedrun.training.recorded_steps import RecordedSteps, can_record
 from fedrun.training.steps import Steps
+from fedrun.training.tally import BatchedTally, RunningTally, Tally, Trained
 
 
 def train(client: ClientRound, batch_count: int, generator: torch.Generator) -> Trained:
@@ -44,12 +44,12 @@ def _steps(client: ClientRound) -> Steps | RecordedSteps:
     constants, state = client.constants, client.optimizer_state()
     build = partial(Steps, network, strategy, local, client.rate, task)
     if graphs is None or not can_record(strategy, client.samples.encoding):
-        record: Record = BatchedRecord(task) if device.type == "cpu" else RunningRecord(task, device)
-        return build(constants, state, record)
+        tally: Tally = BatchedTally(task) if device.type == "cpu" else RunningTally(task, device)
+        return build(constants, state, tally)
 
     def recorded() -> RecordedSteps:
-        record, references = RunningRecord(task, device), len(strategy.reference_models)
-        return RecordedSteps(graphs, network, build, constants, state, record, references)
+        tally, references = RunningTally(task, device), len(strategy.reference_models)
+        return RecordedSteps(graphs, network, build, constants, state, tally, references)
 
     shapes = tuple((name, vector.shape) for name, vector in constants.items())
     key = "steps", strategy, replace(local, epochs=None, steps=1), shapes

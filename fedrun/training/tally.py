@@ -1,4 +1,4 @@
-"""The record of the samples that local training processes."""
+"""Sums over the samples that local training processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_OUTPUTS = 2**24
 
 @dataclass(frozen=True)
 class Trained:
-    """The record of one client's local training.
+    """The counts and sums of one client's local training.
 
     Attributes:
         steps: SGD steps made.
@@ -41,7 +41,7 @@ Sums = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Σ of samples' weighted losses, float32, of their weighted scores, and of their weights: scalars on the device."""
 
 
-class Record(Protocol):
+class Tally(Protocol):
     """Sums over the processed samples."""
 
     def add(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
@@ -63,8 +63,8 @@ def weighted_scores(task: Task, logits: torch.Tensor, targets: torch.Tensor) -> 
     return (scores if weights is None else scores * weights).sum()
 
 
-class BatchedRecord:
-    """A record that computes the scores of many batches at once: on a CPU the steps of small networks cost so little
+class BatchedTally:
+    """A tally that computes the scores of many batches at once: on a CPU the steps of small networks cost so little
     that a few more operations in each would show.
     """
 
@@ -102,8 +102,8 @@ class BatchedRecord:
         return losses @ weights, scores, weights.sum(dtype=torch.float64)
 
 
-class RunningRecord:
-    """A record that adds every batch to its sums where they are: on a GPU, which need not be waited for.
+class RunningTally:
+    """A tally that adds every batch to its sums where they are: on a GPU, which need not be waited for.
 
     Args:
         task: task of the dataset.
