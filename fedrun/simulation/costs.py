@@ -108,16 +108,15 @@ class Costs:
         idle[cohort] = False
         idle_clients = idle.nonzero().flatten()  # all of them train; only those that are selected next are computed
         transfers = self._transfers(cohort, idle_clients, result)
-        backward, forward = self.executor.usual_samples[idle_clients].sum(0).tolist() if len(idle_clients) else (0, 0)
-        client_samples = result.client_samples + backward
-        forward_samples = int(result.processed[:, 2].sum()) + forward + client_samples * phase.frozen_encoders
+        processed = result.processed[:, 1:].sum(0) + self.executor.usual_samples[idle_clients].sum(0)
+        backward, forward = processed.tolist()
         return Totals(
             params_up=int(transfers.params_up.sum()),
             params_down=int(transfers.params_down.sum()),
             bytes_up=int(transfers.bytes_up.sum()),
             bytes_down=int(transfers.bytes_down.sum()),
-            client_samples=client_samples,
-            forward_samples=forward_samples,
+            client_samples=backward,
+            forward_samples=forward + backward * phase.frozen_encoders,
             excluded=len(result.excluded),
             virtual_seconds=self._seconds(transfers, result.processed),
         )

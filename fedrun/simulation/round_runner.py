@@ -55,11 +55,6 @@ class RoundResult:
         return sorted({client for update in self.updates for client in update.excluded})
 
     @property
-    def client_samples(self) -> int:
-        """Samples processed forward and backward by all participants."""
-        return int(self.processed[:, 1].sum())
-
-    @property
     def loss(self) -> float:
         """Mean training loss over the samples that the accepted clients processed."""
         return _mean([(update.loss, update.sample_weight) for update in self.accepted])
