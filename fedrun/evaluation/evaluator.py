@@ -61,7 +61,7 @@ class Evaluator:
         self._thresholds = thresholds
         self._distributed = distributed
         self._ranks = distributed.ranks
-        # by the identity of the indices, which are kept, so that no other ones get it
+        # by id() of the indices, which are stored, so that no other object gets the same id
         self._newest: tuple[tuple[ServerState, ...], dict[int, tuple[torch.Tensor, SampleResults]]] | None = None
         self._newest_personal: tuple[weakref.ref[State], dict[int, tuple[ClientIndices, SampleResults]]] | None = None
         self._newest_clients: tuple[weakref.ref[State], dict[str, dict[str, ClientResults]]] | None = None
@@ -317,7 +317,7 @@ class Evaluator:
     def _personal_results(self, state: State, clients: ClientIndices) -> SampleResults:
         """The results of each client's models on its samples, in order; those of the newest state are kept."""
         if self._newest_personal is None or self._newest_personal[0]() is not state:
-            self._newest_personal = (weakref.ref(state), {})  # its client states may fill the memory
+            self._newest_personal = (weakref.ref(state), {})  # weak: its client states may fill the memory
         known = self._newest_personal[1]
         if id(clients) not in known:
             of_client = self._by_client(state, lambda client, models: self._evaluate(models, clients[client]))

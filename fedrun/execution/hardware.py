@@ -90,9 +90,9 @@ class Hardware:
             if self.deterministic:
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(self.deterministic, warn_only=True)
-            # fedrun reads no uninitialised memory; to fill it would cost a kernel for every new tensor
+            # fedrun reads no uninitialised memory, and filling it would cost a kernel for every new tensor
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-            # a model is one vector in another order than cuDNN's, to which each call of a recurrent layer copies
+            # cuDNN's order of weights is not that of a model's vector, so each call of a recurrent layer copies them
             warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
         return device
 

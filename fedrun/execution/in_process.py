@@ -29,7 +29,7 @@ class InProcess(Executor):
         """Train one client. A separate method, so that its vectors are freed before the next client trains."""
         context, client = self.context, int(job.cohort[position])
         network = context.network
-        # hooks that draw from PyTorch's own generator draw the same again
+        # so that hooks which draw from PyTorch's global generator are reproducible
         seed_generators(address(context.seed, "hooks", job.round, client), network.vector.device)
         state = job.client_states.of(client, context.training_lengths, network.vector.device)
         received = self.with_private(job.received, state, info.is_new)

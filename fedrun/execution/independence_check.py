@@ -85,7 +85,7 @@ class IndependenceCheck:
             return gradients[-1].clone()
 
         def again(positions: list[int]) -> list[torch.Tensor]:
-            known = chain(gradients, repeat(before))  # any number of calls
+            known = chain(gradients, repeat(before))  # endless: the method may make more calls than before
 
             def replayed(parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True) -> torch.Tensor:
                 return next(known)[positions]

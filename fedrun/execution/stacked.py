@@ -53,7 +53,7 @@ class StackedPerceptron:
             return None
         chain: dict[str, torch.nn.Module] = {}
         for name, module in network.named_modules(remove_duplicate=False):
-            if module._forward_pre_hooks or module._forward_hooks:  # for example weights computed from other tensors
+            if module._forward_pre_hooks or module._forward_hooks:  # such as those of weight normalisation
                 return None
             if module._backward_pre_hooks or module._backward_hooks:
                 return None

@@ -97,7 +97,7 @@ class Vectorized(Executor):
         context, strategy = self.context, self.context.client
         context.network.load(job.received[MODEL])  # source of the entries that are not trained
         lengths, device = context.training_lengths, context.network.vector.device
-        # hooks that draw from PyTorch's own generator draw the same again
+        # so that hooks which draw from PyTorch's global generator are reproducible
         seed_generators(address(context.seed, "hooks", job.round, clients[0]), device)
         states = [job.client_states.of(client, lengths, device) for client in clients]
         state = {name: torch.stack([client_state[name] for client_state in states]) for name in lengths}

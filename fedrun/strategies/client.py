@@ -83,8 +83,8 @@ class LinearCorrection:
         if self.strength is None or self.decays:
             gradient.add_(self.shift)
         else:
-            # The product is rounded by itself, so that it cancels the shift exactly where the correction is zero: of
-            # the rounding error that a fused multiply-add leaves, Adam would make a step.
+            # Product and sum are rounded one after the other, so that the sum is exactly 0 where the correction is 0.
+            # From the rounding error of a fused multiply-add, Adam would make a full step.
             gradient.add_((model * self.strength).add_(self.shift))
 
 

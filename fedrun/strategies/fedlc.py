@@ -45,7 +45,7 @@ class FedLC(ClientStrategy):
         if self.denominator == "all":
             return super().loss(replace(outputs, logits=calibrated), targets, constants)
         true = torch.arange(calibrated.shape[-1], device=calibrated.device) == targets[:, None]
-        # masked, though −∞ already: logsumexp's gradient is NaN where all are −∞, and the mask stops it
+        # entries of −∞ are masked, too: where all are −∞, logsumexp has the gradient NaN, which the mask stops
         left_out = true | constants["margin"].isinf()
         others = calibrated.masked_fill(left_out, -math.inf).logsumexp(-1)
         loss = others - calibrated.gather(-1, targets[:, None]).squeeze(-1)

@@ -53,7 +53,7 @@ def krum_scores(vectors: torch.Tensor, byzantine: int) -> torch.Tensor:
     """Σ of the squared distances of each of M vectors ``[M, T]`` to its M − f − 2 nearest others, ``[M]``."""
     distances = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
     for part in torch.split(vectors, COLUMNS, dim=1):
-        # differences, not the expanded square: clients lie close together
+        # by differences, because the expanded square is inaccurate for clients that lie close together
         distances += torch.cdist(part, part, compute_mode="donot_use_mm_for_euclid_dist").double().square()
     # s_k = Σ ‖y_k − y_j‖² over the M − f − 2 nearest j ≠ k
     neighbours = len(vectors) - byzantine - 2

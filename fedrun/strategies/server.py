@@ -126,7 +126,7 @@ class CohortUpdate(Senders):
 
     @property
     def total_weight(self) -> float:
-        """The sum of the weights, in whatever order clients arrived."""
+        """The sum of the weights, which does not depend on their order."""
         return math.fsum(self.weights.tolist())
 
     @property

@@ -36,11 +36,11 @@ class FusedSGDStep:
             and "forward" not in vars(layer)  # replaced for this layer alone
             and isinstance(layer.weight, torch.nn.Parameter)  # pruned layers compute it before each pass
             and layer.weight.requires_grad
-            and not layer.weight._backward_hooks  # they change the gradient, which is never laid down
+            and not layer.weight._backward_hooks  # they change the gradient, which is never stored
             and layer.weight.numel() >= LARGE
-            and layer.weight.device.type == "cpu"  # a GPU loses more by further launches
+            and layer.weight.device.type == "cpu"  # on a GPU the additional kernel launches cost more
         ]
-        # a module with the same weights may use them in its own way
+        # a weight's other owners may use it in another way than a linear layer
         owners: Counter[torch.Tensor] = Counter()
         for module in network.modules() if large else ():
             owners.update(module.parameters(recurse=False))

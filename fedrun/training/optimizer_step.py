@@ -47,13 +47,13 @@ def optimizer_step(
     if local.weight_decay and not decoupled:
         gradient.add_(weights, alpha=local.weight_decay)
     if correction is not None and correction.decays and correction.strength is not None:
-        gradient.add_(weights * correction.strength)  # rounded by itself, as in LinearCorrection.add_to
+        gradient.add_(weights * correction.strength)  # not fused, as in LinearCorrection.add_to
     if frozen is not None:
-        gradient.masked_fill_(frozen, 0.0)  # the decay's part
+        gradient.masked_fill_(frozen, 0.0)  # again, as the decay has changed it
         if state is not None:
             for moment in torch.split(state, weights.shape[-1], -1)[:2]:
                 moment.masked_fill_(frozen, 0.0)
-            if local.adaptive:  # where no parameter that moves has moved before, the steps are counted anew
+            if local.adaptive:  # the count restarts at 0 if no moving parameter has a moment
                 state[..., -1:] *= state[..., : weights.shape[-1]].any(-1, keepdim=True)
     if not local.adaptive:
         weights.add_(_sgd_direction(gradient, state, local), alpha=-rate)

@@ -144,7 +144,7 @@ class Compressor(Compression, ABC):
                 pieces.append(wanted[cut:])
             compressed = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
             squared += float(torch.linalg.vector_norm(wanted)) ** 2
-            if compressed.data_ptr() == wanted.data_ptr():  # a rule that returned its argument
+            if compressed.data_ptr() == wanted.data_ptr():  # compress has returned its argument
                 compressed = compressed.clone()
             left_out = wanted.sub_(compressed)
             squared_error += float(torch.linalg.vector_norm(left_out)) ** 2

@@ -44,7 +44,7 @@ def _largest_entries(magnitude: FloatArray, k: int) -> IntArray:
     sample = magnitude[:: max(1, len(magnitude) // SAMPLE)]
     reach = min(len(sample), 16 + 5 * k * len(sample) // (4 * len(magnitude)))
     candidates = np.flatnonzero(magnitude >= _nth_largest(sample, reach))
-    if len(candidates) < k:  # the sample misled
+    if len(candidates) < k:  # the bound was too high
         candidates = np.arange(len(magnitude))
     values = magnitude[candidates]
     least = _nth_largest(values, k)
@@ -74,7 +74,7 @@ class TopK(Compressor):
         if k == len(vector):
             return vector.clone()
         kept = largest_entries(magnitude, k)
-        compressed = magnitude.zero_()  # fresh memory would cost more than clearing this
+        compressed = magnitude.zero_()  # faster than new memory
         return compressed.index_copy_(0, kept, vector.index_select(0, kept))
 
     def size(self, entries: int) -> int:

@@ -111,7 +111,7 @@ class Release:
         )
 
 
-@lru_cache(maxsize=4)  # a row has this bound, and PLD's takes it where it is smaller
+@lru_cache(maxsize=4)  # both bounds of a row need it, see Release.epsilon
 def _rdp(release: Release, rounds: int, delta: float) -> float:
     """ε by RDP."""
     accounting = _dp_accounting()
@@ -168,7 +168,7 @@ def _root(excess: Callable[[float], float], low: float, high: float) -> float:
     """
     if excess(low) <= 0:
         return low
-    # in the logarithm, in which the two are almost proportional
+    # by logarithms, which are almost proportional
     from scipy.optimize import brentq  # takes as long to import as a small run
 
     root = float(brentq(lambda x: excess(math.exp(x)), math.log(low), math.log(high), xtol=TOLERANCE / (2 * high)))
