@@ -25,7 +25,8 @@ from fedrun.uploads.attacks.contract import check_reported
 
 
 class BatchGradient:
-    """The loss and its gradient at any model, over any of a client's training samples, in evaluation mode.
+    """The loss and its gradient at any model, over any of a client's training samples, in evaluation mode; the loaded
+    model stays loaded.
 
     Attributes:
         processed: samples processed so far.
@@ -40,15 +41,15 @@ class BatchGradient:
         """The mean loss, and its gradient ``[T]``, at a model ``[P]``.
 
         Args:
-            model: it replaces the loaded one.
+            model: where they are computed.
             positions: positions among the client's training samples, int64 ``[b]``.
         """
         network, samples = self._context.network, self._context.samples
-        network.load(model)
         inputs, targets = samples.gather(self._context.clients[self._client][positions.cpu()])
-        loss = samples.task.mean_loss(network.evaluated(samples.encoding(inputs)), targets)
         self.processed += len(positions)
-        return loss.item(), network.backward(loss).clone()
+        with network.loaded(model):
+            loss = samples.task.mean_loss(network.evaluated(samples.encoding(inputs)), targets)
+            return loss.item(), network.backward(loss).clone()
 
 
 def measuring(context: ExecutionContext, client: int, info: ClientInfo) -> ClientInfo:
@@ -65,12 +66,9 @@ def training_embeddings(context: ExecutionContext, client: int) -> LabelledEmbed
     """Measures the embeddings of a client's training samples under any model; the loaded model stays loaded."""
 
     def embed(model: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        network, loaded = context.network, context.network.vector.clone()
-        network.load(model)
-        indices, precision = context.clients[client], context.local.precision
-        measured = labelled_embeddings(network, context.samples, indices, FORWARD_BATCH, precision)
-        network.load(loaded)
-        return measured
+        network, indices, precision = context.network, context.clients[client], context.local.precision
+        with network.loaded(model):
+            return labelled_embeddings(network, context.samples, indices, FORWARD_BATCH, precision)
 
     return embed
 
@@ -126,20 +124,17 @@ def with_measured_statistics(context: ExecutionContext, client: int, model: torc
     They are those of the batches of one pass, averaged over the batches. Other layers are in evaluation mode.
     """
     network, samples, indices = context.network, context.samples, context.clients[client]
-    loaded = network.vector.clone()
-    network.load(model)
     layers = [layer for layer in network.network.eval().modules() if isinstance(layer, _BatchNorm)]
     momenta = [layer.momentum for layer in layers]
-    for layer in layers:
-        layer.reset_running_stats()
-        layer.momentum = None  # a plain average over the batches
-        layer.train()
-    with torch.no_grad(), computing(context.local.precision, samples.device):
-        for batch in indices.tensor_split(math.ceil(len(indices) / FORWARD_BATCH)):
-            network.network(samples.encoding(samples.gather(batch)[0]))
-    for layer, momentum in zip(layers, momenta, strict=True):
-        layer.momentum = momentum
-        layer.eval()
-    measured = network.vector.clone()
-    network.load(loaded)
-    return measured
+    with network.loaded(model):
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # a plain average over the batches
+            layer.train()
+        with torch.no_grad(), computing(context.local.precision, samples.device):
+            for batch in indices.tensor_split(math.ceil(len(indices) / FORWARD_BATCH)):
+                network.network(samples.encoding(samples.gather(batch)[0]))
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+            layer.eval()
+        return network.vector.clone()

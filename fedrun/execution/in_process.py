@@ -39,12 +39,12 @@ class InProcess(Executor):
         start = self.start(received, state, constants, info)
         optimizer = state[OPTIMIZER].clone() if OPTIMIZER in state else None
         trained = train_client(context, self.batch_count(steps), client, job.round, start, constants, optimizer)
-        if measure is not None:
-            trained = replace(trained, measured=measure.processed)
         info = replace(info, start=start)
         if "training_embeddings" in context.client.wants:
             info = replace(info, training_embeddings=training_embeddings(context, client))
         model = self.tampered(network.vector, job, client)
         uploads, next_state = self.finished(model, job, received, state, constants, optimizer, info)
+        if measure is not None:
+            trained = replace(trained, processed=trained.processed + measure.processed)
         result = ClientResult(client, start, network.vector, uploads, next_state, trained)
         return self.uploaded(result, job, lambda: info)

@@ -282,6 +282,14 @@ class FlatNetwork:
             counter.copy_(initial)
 
     @contextmanager
+    def loaded(self, vector: torch.Tensor) -> Iterator[None]:
+        """Make the network the model θ ``[P]`` in the block, and then again the model that it was before."""
+        before = self.vector.clone()
+        self.load(vector)
+        yield
+        self.load(before)
+
+    @contextmanager
     def unmoved_buffers(self) -> Iterator[None]:
         """Put buffers of all types back after the block, such as BatchNorm's running statistics and their counter."""
         floats = self.vector[self.layout.trainable :]

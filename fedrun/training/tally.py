@@ -19,13 +19,12 @@ class Trained:
 
     Attributes:
         steps: SGD steps made.
-        processed: samples processed.
+        processed: samples processed forward and backward.
         loss_sum: weighted sum over processed samples of :meth:`ClientStrategy.loss`, float32 scalar on the device.
         score_sum: weighted sum over processed samples of the task's score, a scalar on the device; for classification
             the number of correct predictions.
         weight_sum: sum of their weights (:meth:`Task.weights`), a scalar on the device; of most tasks their number.
         compared: samples processed by forward passes under reference models.
-        measured: samples processed forward and backward besides the steps.
     """
 
     steps: int
@@ -34,7 +33,6 @@ class Trained:
     score_sum: torch.Tensor
     weight_sum: torch.Tensor
     compared: int = 0
-    measured: int = 0
 
 
 Sums = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

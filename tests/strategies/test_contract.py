@@ -678,3 +678,27 @@ def test_methods_that_draw_from_a_global_generator_repeat(experiment: Experiment
     runs = torch.stack(drawn).view(3, -1, P)
     assert torch.equal(runs[0], runs[1]) and not (runs[0] == runs[2]).any()
     assert len(runs[0].unique(dim=0)) == len(runs[0])
+
+
+@pytest.mark.parametrize("measurement", ["batch_gradient", "training_embeddings"])
+def test_a_measurement_after_training_leaves_the_trained_model(experiment: Experiment, measurement: Any) -> None:
+    """Gradients count as processed whenever they are computed."""
+
+    def finish(
+        self: Any, model: torch.Tensor, received: Vectors, state: Vectors, constants: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors]:
+        before = model.clone()
+        if measurement == "batch_gradient":
+            assert client.batch_gradient is not None
+            client.batch_gradient(received[MODEL], torch.arange(3))
+        else:
+            assert client.training_embeddings is not None
+            client.training_embeddings(received[MODEL])
+        assert torch.equal(model, before)
+        return {MODEL: model}, {}
+
+    plain = advanced(Simulation(experiment), 1)
+    after = advanced(with_client(experiment, wants=frozenset({measurement}), finish=finish), 1)
+    assert torch.equal(after.server.model, plain.server.model)
+    gradients = 3 * 2 if measurement == "batch_gradient" else 0
+    assert after.totals.client_samples == plain.totals.client_samples + gradients
