@@ -334,7 +334,7 @@ class Evaluator:
     ) -> dict[int, T]:
         """Measure the models that each of some clients uses (int64 ``[c]``; None: all), by client, in their order."""
         chosen = self._everyone if clients is None else clients
-        return self._distributed.measured(chosen, lambda client: measure(client, self.models_of(state, client)))
+        return self._distributed.map_clients(chosen, lambda client: measure(client, self.models_of(state, client)))
 
     @cached_property
     def _executor(self) -> InProcess:

@@ -97,7 +97,7 @@ class DistributedCohort:
             return clients
         return clients[self._is_local(clients, self._executor.context.clients.sizes[clients].tolist())]
 
-    def measured(self, clients: torch.Tensor, measure: Callable[[int], T]) -> dict[int, T]:
+    def map_clients(self, clients: torch.Tensor, measure: Callable[[int], T]) -> dict[int, T]:
         """Measure each of some clients (int64 ``[n]``) on one rank, that of its state; all ranks get the results, in
         the order of the clients.
         """
@@ -105,8 +105,8 @@ class DistributedCohort:
         return {client: by_client[client] for client in clients.tolist()}
 
     def query(self, clients: torch.Tensor, measure: Callable[[int], torch.Tensor]) -> torch.Tensor:
-        """The results of :meth:`measured`, stacked: small CPU tensors, of the same shape for all n ≥ 1 clients."""
-        return torch.stack(list(self.measured(clients, measure).values()))
+        """The results of :meth:`map_clients`, stacked: small CPU tensors, of the same shape for all n ≥ 1 clients."""
+        return torch.stack(list(self.map_clients(clients, measure).values()))
 
     def all_gather(self, by_client: Mapping[int, T]) -> dict[int, T]:
         """The values of all ranks' clients, on all ranks."""
