@@ -171,7 +171,7 @@ def show(settings: Sequence[str], folder: Path | None, config_dir: str | None) -
     from fedrun.config.composed import compose
     from fedrun.experiment.experiment import build_experiment
     from fedrun.runs.display.federation import plot_labels, plot_sizes, summarise
-    from fedrun.simulation.federation import prepare_federation
+    from fedrun.simulation.prepared_federation import prepare_federation
 
     experiment = build_experiment(compose(settings, config_dir))
     folder = Path(experiment.output_dir) / PICTURES if folder is None else folder

@@ -17,7 +17,7 @@ from fedrun.evaluation.client_groups import SEEN, ClientGroup, client_groups
 from fedrun.evaluation.client_results import ClientResults, Metrics
 from fedrun.evaluation.early_rejection import evaluate_until_rejected
 from fedrun.evaluation.own_models import own_results
-from fedrun.execution.client_measurements import measuring
+from fedrun.execution.client_measurements import with_measurements
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.distributed_cohort import DistributedCohort
 from fedrun.execution.in_process import InProcess
@@ -153,7 +153,7 @@ class Evaluator:
         context = self._executor.context
         client_state = state.client_states.of(client, context.training_lengths, models[0].device)
         job = CohortJob(torch.tensor([client]), state.round, received, state.client_states)
-        info = measuring(context, client, self._executor.infos(job).of(0))
+        info = with_measurements(context, client, self._executor.infos(job).of(0))
         before = versions(received)
         own = strategy.own_model(received, client_state, info)
         check_vector(strategy, "own_model", own, layout.size)

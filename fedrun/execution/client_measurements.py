@@ -52,7 +52,7 @@ class BatchGradient:
             return loss.item(), network.backward(loss).clone()
 
 
-def measuring(context: ExecutionContext, client: int, info: ClientInfo) -> ClientInfo:
+def with_measurements(context: ExecutionContext, client: int, info: ClientInfo) -> ClientInfo:
     """A client's information, with the functions that make measurements on its training samples."""
     return replace(
         info,

@@ -134,7 +134,7 @@ class LoadedRun:
         Raises:
             InputError: the data cannot be loaded, or they are not those of the run.
         """
-        from fedrun.simulation.federation import prepare_federation
+        from fedrun.simulation.prepared_federation import prepare_federation
 
         federation = prepare_federation(self.experiment)
         self._checked(federation.dataset)

@@ -8,7 +8,7 @@ from fedrun.data.federation import Federation
 from fedrun.experiment.experiment import Experiment
 from fedrun.runs.checkpoint import processes_of
 from fedrun.runs.folder import CHECKPOINT, finished
-from fedrun.simulation.federation import prepare_federation
+from fedrun.simulation.prepared_federation import prepare_federation
 from fedrun.simulation.process_count import automatic_processes, may_be_divided
 
 

@@ -37,9 +37,9 @@ from fedrun.models.cuda_graphs import CudaGraphs
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.simulation.active_phase import ActivePhase
 from fedrun.simulation.costs import Costs
-from fedrun.simulation.federation import prepare_federation
 from fedrun.simulation.finite_checks import check_models, check_uploads
 from fedrun.simulation.first_phase import first_phase
+from fedrun.simulation.prepared_federation import prepare_federation
 from fedrun.simulation.round_runner import RoundRunner
 from fedrun.simulation.round_work import RoundWork
 from fedrun.simulation.selection import Participations, checked_clients, checked_participants, select_cohort

@@ -14,7 +14,7 @@ from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import Senders
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
-from fedrun.training.noised_steps import without_sample_gradients
+from fedrun.training.noised_steps import sample_gradients_problem
 from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.base import Cohorts, Mechanism
 from fedrun.uploads.privacy.clipped_uploads import ClippedUploads
@@ -86,7 +86,7 @@ def _check_private(experiment: Experiment, phase: Phase) -> None:
     key = experiment.chosen("privacy")
     _check_buffers(key, "averaged without noise", experiment, phase)
     if isinstance(experiment.privacy, SampleLevel) and (
-        reason := without_sample_gradients(phase.network, phase.samples)
+        reason := sample_gradients_problem(phase.network, phase.samples)
     ):
         raise InputError(f"{key} with {experiment.chosen('model')}, which has {reason}; choose another model")
     if experiment.stop_at_targets:

@@ -177,7 +177,7 @@ class SampleGradients:
         self._separable = True
 
 
-def without_sample_gradients(network: FlatNetwork, samples: Samples) -> str | None:
+def sample_gradients_problem(network: FlatNetwork, samples: Samples) -> str | None:
     """The reason why a network has no gradients of single samples; None if those of two samples can be computed."""
     module = network.network.train()
     for layer in module.modules():

@@ -21,7 +21,7 @@ from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.fedbabu import FedBABU
 from fedrun.system.errors import InputError
 from fedrun.training.client_round import ClientRound
-from fedrun.training.noised_steps import SampleGradients, train_noised, without_sample_gradients
+from fedrun.training.noised_steps import SampleGradients, sample_gradients_problem, train_noised
 from fedrun.uploads.privacy.base import NoisedSteps
 
 LOCAL, STEPS = build_experiment(compose(["~hparams", "local.lr=0.1", "local.batch_size=4"])).local, 6
@@ -174,7 +174,7 @@ def test_networks_without_sample_gradients():
     def reason(*encoder):
         network = nn.Sequential(OrderedDict(encoder=nn.Sequential(*encoder), head=nn.LazyLinear(3)))
         network(torch.rand(2, 1, 6, 6))
-        return without_sample_gradients(FlatNetwork(network), few_samples())
+        return sample_gradients_problem(FlatNetwork(network), few_samples())
 
     assert reason(nn.Flatten()) is None
     assert reason(nn.Flatten(), nn.Dropout(0.5)) is None
