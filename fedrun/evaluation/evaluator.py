@@ -179,7 +179,7 @@ class Evaluator:
         def loss(client: int, models: list[torch.Tensor]) -> float:
             return self._evaluate(models, train[client]).training_loss
 
-        return torch.tensor(list(self._by_client(state, loss, clients).values()), dtype=torch.float64)
+        return torch.tensor(self._each(state, clients, loss), dtype=torch.float64)
 
     # --- on the pooled samples ---
 
@@ -191,8 +191,7 @@ class Evaluator:
             return self._personal_results(state, federation.client_test).metrics(outputs)
         # Without a global model and without clients' own test samples, every client is tested on all test samples.
         test = federation.test.samples
-        measured = self._by_client(state, lambda _, models: self._evaluate(models, test).metrics(outputs))
-        by_client = list(measured.values())
+        by_client = self._each(state, self._everyone, lambda _, models: self._evaluate(models, test).metrics(outputs))
         return {name: sum(metrics[name] for metrics in by_client) / len(by_client) for name in by_client[0]}
 
     def _attack_success(self, state: State, triggered: torch.Tensor) -> float:
@@ -207,7 +206,7 @@ class Evaluator:
         def score(client: int, models: list[torch.Tensor]) -> float:
             return self._evaluate(models, triggered).mean_score
 
-        scores = self._by_client(state, score, torch.tensor(sorted(victims))).values()
+        scores = self._each(state, torch.tensor(sorted(victims)), score)
         return sum(scores) / len(scores)
 
     def _metrics_until_rejected(self, state: State, target: float) -> Metrics:
@@ -320,8 +319,8 @@ class Evaluator:
             self._newest_personal = (weakref.ref(state), {})  # weak: its client states may fill the memory
         known = self._newest_personal[1]
         if id(clients) not in known:
-            of_client = self._by_client(state, lambda client, models: self._evaluate(models, clients[client]))
-            known[id(clients)] = clients, joined(list(of_client.values()))
+            parts = self._each(state, self._everyone, lambda client, models: self._evaluate(models, clients[client]))
+            known[id(clients)] = clients, joined(parts)
         return known[id(clients)][1]
 
     @property
@@ -329,12 +328,9 @@ class Evaluator:
         """The numbers of all clients, int64 ``[N]``."""
         return torch.arange(len(self._phase.federation.train))
 
-    def _by_client(
-        self, state: State, measure: Callable[[int, list[torch.Tensor]], T], clients: torch.Tensor | None = None
-    ) -> dict[int, T]:
-        """Measure the models that each of some clients uses (int64 ``[c]``; None: all), by client, in their order."""
-        chosen = self._everyone if clients is None else clients
-        return self._distributed.map_clients(chosen, lambda client: measure(client, self.models_of(state, client)))
+    def _each(self, state: State, clients: torch.Tensor, measure: Callable[[int, list[torch.Tensor]], T]) -> list[T]:
+        """Measure the models that each of some clients uses (int64 ``[c]``), in their order."""
+        return self._distributed.map_clients(clients, lambda client: measure(client, self.models_of(state, client)))
 
     @cached_property
     def _executor(self) -> InProcess:

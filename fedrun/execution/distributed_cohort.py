@@ -97,16 +97,16 @@ class DistributedCohort:
             return clients
         return clients[self._is_local(clients, self._executor.context.clients.sizes[clients].tolist())]
 
-    def map_clients(self, clients: torch.Tensor, measure: Callable[[int], T]) -> dict[int, T]:
+    def map_clients(self, clients: torch.Tensor, measure: Callable[[int], T]) -> list[T]:
         """Measure each of some clients (int64 ``[n]``) on one rank, that of its state; all ranks get the results, in
         the order of the clients.
         """
         by_client = self.all_gather({client: measure(client) for client in self.local_clients(clients).tolist()})
-        return {client: by_client[client] for client in clients.tolist()}
+        return [by_client[client] for client in clients.tolist()]
 
     def query(self, clients: torch.Tensor, measure: Callable[[int], torch.Tensor]) -> torch.Tensor:
         """The results of :meth:`map_clients`, stacked: small CPU tensors, of the same shape for all n ≥ 1 clients."""
-        return torch.stack(list(self.map_clients(clients, measure).values()))
+        return torch.stack(self.map_clients(clients, measure))
 
     def all_gather(self, by_client: Mapping[int, T]) -> dict[int, T]:
         """The values of all ranks' clients, on all ranks."""
