@@ -21,6 +21,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -68,12 +69,11 @@ def evaluate_until_rejected(
     order = torch.randperm(total, generator=draw)
     ends = list(rejection_points(total, batch_size))
     parts: list[SampleResults] = []
-    correct = begun = 0
-    for end in ends:
-        results = evaluate(indices[order[begun:end]])
+    correct = 0
+    for begin, end in pairwise([0, *ends]):
+        results = evaluate(indices[order[begin:end]])
         parts.append(results)
         correct += int(results.scores.sum())
-        begun = end
         if end < total and lower_tail(correct, end, required, total) <= miss_probability / len(ends):
             return EarlyRejection(None, correct, end)
     merged, places = joined(parts), order.argsort()

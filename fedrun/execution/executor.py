@@ -13,7 +13,7 @@ import torch
 from fedrun.execution.client_measurements import initial_gradients, initial_losses, measured_samples
 from fedrun.execution.context import ClientResult, CohortJob, ExecutionContext, Progress
 from fedrun.strategies.client import state_names
-from fedrun.strategies.client_contract import check_constants, check_finished, check_vector
+from fedrun.strategies.client_contract import check_acknowledged, check_constants, check_finished, check_vector
 from fedrun.strategies.client_info import ClientInfo
 from fedrun.strategies.client_state import OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.contract import versions
@@ -231,7 +231,9 @@ class Executor(ABC):
         lengths = context.pipeline.client_state(context.client.sends)
         own = job.client_states.of(result.client, lengths, context.network.vector.device)
         sent = context.pipeline.send(result.uploads, job.received, own, job.round, result.client)
-        state = context.client.acknowledge(result.client_state, result.uploads, sent.vectors, info())
+        # a copy of the dictionary, because the method may change its own
+        state = context.client.acknowledge(dict(result.client_state), result.uploads, sent.vectors, info())
+        check_acknowledged(context.client, state, result.client_state)
         return replace(result, uploads=sent.vectors, client_state={**state, **sent.state}, measures=sent.measures)
 
     def next_states(

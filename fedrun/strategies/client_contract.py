@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import get_args
 
 import torch
 
 from fedrun.data.tasks.base import Task
 from fedrun.models.flat_network import Layout
-from fedrun.strategies.client import ClientStrategy, LinearCorrection, Measurement, Outputs
+from fedrun.strategies.client import (
+    Averaging,
+    ClientStrategy,
+    EvaluatedModel,
+    LinearCorrection,
+    Measurement,
+    Outputs,
+)
 from fedrun.strategies.contract import changed, check_names, is_tensor, listed, mistake, owner
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
@@ -33,6 +41,9 @@ def check_client_attributes(strategy: ClientStrategy) -> None:
         raise InputError(f"{owner(strategy)}.reference_models={models!r}: allowed: a tuple of names, such as ('old',)")
     if not _is_tuple(passes := strategy.passes, int) or not passes:
         raise InputError(f"{owner(strategy)}.passes={passes!r}: allowed: a tuple of numbers, such as (1, 1)")
+    if (reported := strategy.reported) not in product(get_args(EvaluatedModel), get_args(Averaging)):
+        allowed = "('global', 'own' or 'tuned', 'samples' or 'clients')"
+        raise InputError(f"{owner(strategy)}.reported={reported!r}: allowed: {allowed}")
 
 
 def mapped_losses(
@@ -251,6 +262,20 @@ def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[s
             of_any_precision = vectors is uploads and name != MODEL and vector.is_floating_point()
             if vector.dtype != torch.float32 and not of_any_precision:
                 raise mistake(strategy, "finish", vector, f"{name!r} in float32")
+
+
+def check_acknowledged(strategy: ClientStrategy, state: object, finished: Vectors) -> None:
+    """Reject a next state with other vectors than ``finish`` has returned, as :func:`check_finished` does.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not isinstance(state, Mapping) or state.keys() != finished.keys():
+        returned = listed("states", state) if isinstance(state, Mapping) else state
+        raise mistake(strategy, "acknowledge", returned, listed("states", finished))
+    for name, vector in state.items():
+        if not is_tensor(vector, finished[name].shape, torch.float32):
+            raise mistake(strategy, "acknowledge", vector, f"{name!r} of {list(finished[name].shape)} in float32")
 
 
 def check_received(strategy: ClientStrategy, received: Vectors, before: Mapping[str, int]) -> None:

@@ -105,12 +105,8 @@ def _check_state(strategy: ServerStrategy, method: str, state: object, parameter
     slots: object = state.slots
     if not isinstance(slots, Mapping):
         raise mistake(strategy, method, slots, "a ServerState whose slots are a dictionary of tensors")
-    for name, slot in slots.items():
-        if not isinstance(slot, torch.Tensor):
-            raise mistake(strategy, method, f"a {type(slot).__name__} as slot {name!r}", "tensors as slots")
-    for what, tensor in {
-        "model": state.model,
-        **{f"slot {name!r}": slot for name, slot in state.slots.items()},
-    }.items():
+    for what, tensor in {"model": model, **{f"slot {name!r}": slot for name, slot in slots.items()}}.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise mistake(strategy, method, f"a {type(tensor).__name__} as {what}", "tensors as slots")
         if tensor.requires_grad:  # every round would keep the tensors of all rounds before it
             raise mistake(strategy, method, f"a {what} that requires a gradient", "one without, as of .detach()")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -702,3 +703,37 @@ def test_a_measurement_after_training_leaves_the_trained_model(experiment: Exper
     assert torch.equal(after.server.model, plain.server.model)
     gradients = 3 * 2 if measurement == "batch_gradient" else 0
     assert after.totals.client_samples == plain.totals.client_samples + gradients
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ({"a": torch.zeros(1)}, r"the states a; allowed: the states a, b$"),
+        (None, r"NoneType; allowed: the states a, b$"),
+        ({"a": torch.zeros(1), "b": torch.zeros(2)}, r"float32 \[2\]; allowed: 'b' of \[1\] in float32$"),
+    ],
+)
+def test_a_state_that_is_acknowledged_is_complete(experiment: Experiment, returned: object, message: str) -> None:
+    """A missing vector was silently read as zeros in the next round."""
+
+    def finish(
+        self: Any, model: torch.Tensor, received: Vectors, state: Vectors, constants: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors]:
+        return {MODEL: model}, {name: vector + 1 for name, vector in state.items()}
+
+    simulation = with_client(
+        replace(experiment, compression=option("compression", "topk")),
+        client_state=lambda self, layout: {"a": 1, "b": 1},
+        finish=finish,
+        acknowledge=lambda self, state, sent, arrived, client: returned,
+    )
+    with pytest.raises(InputError, match=r"^mine\.Mine\.acknowledge: returned " + message):
+        simulation.advance(simulation.initial())
+
+
+@pytest.mark.parametrize("reported", ["own", ("personal", "clients"), ("own", "uniform")])
+def test_a_reported_accuracy_is_a_model_and_an_average(experiment: Experiment, reported: object) -> None:
+    """It was a KeyError at the end of the run."""
+    allowed = r"allowed: \('global', 'own' or 'tuned', 'samples' or 'clients'\)$"
+    with pytest.raises(InputError, match=rf"^mine\.Mine\.reported={re.escape(repr(reported))}: {allowed}"):
+        with_client(experiment, reported=reported)
