@@ -96,8 +96,7 @@ class Aggregator:
         trained, client, uploads = result.trained, result.client, result.uploads
         if counts:
             backward, forward = measured_samples(self._context, int(self._context.clients.sizes[client]))
-            processed = trained.processed + backward
-            self._processed.append((client, processed, trained.compared + forward))
+            self._processed.append((client, trained.processed + backward, trained.compared + forward))
         vectors = (*uploads.values(), *result.client_state.values())
         counted = trained.loss_sum, trained.score_sum, trained.weight_sum
         *sums, loss, score, sample_weight = _numbers([*map(_sum, vectors), *counted])

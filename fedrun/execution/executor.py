@@ -231,8 +231,7 @@ class Executor(ABC):
         lengths = context.pipeline.client_state(context.client.sends)
         own = job.client_states.of(result.client, lengths, context.network.vector.device)
         sent = context.pipeline.send(result.uploads, job.received, own, job.round, result.client)
-        # a copy of the dictionary, because the method may change its own
-        state = context.client.acknowledge(dict(result.client_state), result.uploads, sent.vectors, info())
+        state = context.client.acknowledge(result.client_state, result.uploads, sent.vectors, info())
         check_acknowledged(context.client, state, result.client_state)
         return replace(result, uploads=sent.vectors, client_state={**state, **sent.state}, measures=sent.measures)
 

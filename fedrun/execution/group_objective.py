@@ -35,6 +35,7 @@ class GroupObjective:
         forward: makes the generators of each client's dropout layers, seeded as by :class:`InProcess`.
 
     Attributes:
+        descends: whether :meth:`descend` can be used.
         losses: Σ over the samples processed of their losses, float32 ``[C]``.
         scores: Σ over them of the task's score, float64 ``[C]``.
         weights: Σ over them of the task's weights, float64 ``[C]``.
@@ -71,6 +72,7 @@ class GroupObjective:
         dims = {name: 0 if vector.ndim > 1 else None for name, vector in constants.items()}
         precision = context.local.precision
         self._perceptron = StackedPerceptron.of(module) if precision == "float32" else None
+        self.descends = self._perceptron is not None
         # one fused call if the loss is plain
         plain = not overrides(strategy, "loss")
         self._separable = plain
@@ -97,11 +99,6 @@ class GroupObjective:
     def _forward(self) -> Sequence[torch.Generator]:
         """The generators, if a layer needs them: making them takes as long as a step of a small model."""
         return self._make_forward()
-
-    @property
-    def descends(self) -> bool:
-        """Whether :meth:`descend` can be used."""
-        return self._perceptron is not None
 
     def batch_ranges(self) -> Iterator[tuple[int, int, int]]:
         """The ranges of batches in which the same clients train: how many clients (the last ones), the first batch, and

@@ -32,7 +32,7 @@ def vmap_problem(context: ExecutionContext) -> str | None:
             logits = torch.func.functional_call(module, parameters, (x,))
         return samples.task.mean_loss(logits.float(), y)
 
-    models = network.vector[: network.layout.trainable].expand(2, -1)
+    models = network.weights.expand(2, -1)
     try:
         torch.vmap(torch.func.grad(loss))(views(models), samples.encoding(inputs), targets)
     except RuntimeError as error:

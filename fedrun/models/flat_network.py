@@ -233,6 +233,11 @@ class FlatNetwork:
         self._initial_counters = [counter.clone() for counter in self._counters]
 
     @property
+    def weights(self) -> torch.Tensor:
+        """The trained parameters of the loaded model, ``[T]``: a view, which training moves in place."""
+        return self.vector[: self.layout.trainable]
+
+    @property
     def frozen_size(self) -> int:
         """The number of frozen entries."""
         return sum(tensor.numel() for tensor in self.frozen.values())

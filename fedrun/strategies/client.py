@@ -340,11 +340,6 @@ def compares_embeddings(strategy: ClientStrategy) -> bool:
     return bool(strategy.reference_models) or not EMBEDDINGS.isdisjoint(strategy.wants)
 
 
-def shuffles(strategy: ClientStrategy) -> bool:
-    """Whether samples are reshuffled for every epoch: not if embeddings of the same positions are to be compared."""
-    return "earlier_embeddings" not in strategy.wants
-
-
 def overrides(
     strategy: ClientStrategy, hook: Literal["absent", "direction", "frozen", "loss", "own_model", "private"]
 ) -> bool:

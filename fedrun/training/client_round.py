@@ -43,11 +43,6 @@ class ClientRound:
     optimizer: torch.Tensor | None = None
     augment: Callable[[torch.Tensor], torch.Tensor] | None = None
 
-    @property
-    def weights(self) -> torch.Tensor:
-        """The parameters of the loaded model, ``[T]``, which training moves in place."""
-        return self.network.vector[: self.network.layout.trainable]
-
     def gather(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Compact inputs, augmented, and targets of some samples (int64 ``[n]``), ``[n, ...]`` each."""
         inputs, targets = self.samples.gather(indices)
@@ -55,7 +50,7 @@ class ClientRound:
 
     def optimizer_state(self) -> torch.Tensor | None:
         """The optimizer's state before the first step, ``[S]``; None: it has none."""
-        return fresh_state(self.weights, self.local) if self.optimizer is None else self.optimizer
+        return fresh_state(self.network.weights, self.local) if self.optimizer is None else self.optimizer
 
     def frozen(self, epoch: int) -> torch.Tensor | None:
         """The parameters that do not move in an epoch, bool ``[T]`` on the device; None: all move."""

@@ -50,7 +50,7 @@ def train_noised(
     """
     network, strategy, local, constants = client.network, client.strategy, client.local, client.constants
     network.network.train()
-    weights, state, indices = client.weights, client.optimizer_state(), client.indices
+    weights, state, indices = network.weights, client.optimizer_state(), client.indices
     correction = checked_linear_correction(strategy, constants, len(weights))
     gradients = SampleGradients(network, strategy, constants, client.samples.task)
     directs = overrides(strategy, "direction")
@@ -116,7 +116,7 @@ class SampleGradients:
         self._strategy, self._constants = strategy, constants
         self._separable = not overrides(strategy, "loss")
         # by tensor: the gradient of a view of the whole vector would be as long as the vector
-        self._weights = self._views(network.vector[: network.layout.trainable])
+        self._weights = self._views(network.weights)
         self._task = task
         self.processed = 0
         self.losses = network.vector.new_zeros(())
@@ -192,9 +192,7 @@ def sample_gradients_problem(network: FlatNetwork, samples: Samples) -> str | No
     inputs, targets = samples.gather(torch.zeros(2, dtype=torch.int64))
     gradients = SampleGradients(network, ClientStrategy(), {}, samples.task)
     try:
-        gradients.add_clipped(
-            torch.zeros_like(network.vector[: network.layout.trainable]), samples.encoding(inputs), targets, 1.0
-        )
+        gradients.add_clipped(torch.zeros_like(network.weights), samples.encoding(inputs), targets, 1.0)
     except RuntimeError as error:
         log.debug("torch.vmap: %s", error)
         return "layers whose gradients of single samples torch.vmap cannot compute"

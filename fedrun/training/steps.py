@@ -47,7 +47,7 @@ class Steps:
         tally: Tally,
     ) -> None:
         self._network = network
-        self._weights = network.vector[: network.layout.trainable]
+        self._weights = network.weights
         self._strategy = strategy
         self._local = local
         self._rate = rate

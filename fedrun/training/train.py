@@ -14,7 +14,6 @@ import torch
 
 from fedrun.data.samples import Samples
 from fedrun.models.flat_network import FlatNetwork
-from fedrun.strategies.client import shuffles
 from fedrun.training.batches import batches, epochs
 from fedrun.training.client_round import ClientRound
 from fedrun.training.recorded_steps import RecordedSteps, can_record
@@ -26,7 +25,9 @@ def train(client: ClientRound, batch_count: int, generator: torch.Generator) -> 
     """Train one client, in place, on this many batches; the generator draws the order of its samples."""
     local, indices = client.local, client.indices
     batch = len(indices) if local.batch_size is None else local.batch_size
-    orders = epochs(len(indices), local.batch_size, batch_count, generator, shuffles(client.strategy))
+    # earlier embeddings are those of the same positions, and so of the same samples
+    shuffled = "earlier_embeddings" not in client.strategy.wants
+    orders = epochs(len(indices), local.batch_size, batch_count, generator, shuffled)
     with _steps(client) as steps:
         for epoch, order in enumerate(orders):
             frozen = client.frozen(epoch)
