@@ -61,9 +61,9 @@ class Evaluator:
         self._thresholds = thresholds
         self._distributed = distributed
         self._ranks = distributed.ranks
-        # by id() of the indices, which are stored, so that no other object gets the same id
-        self._newest: tuple[tuple[ServerState, ...], dict[int, tuple[torch.Tensor, SampleResults]]] | None = None
-        self._newest_personal: tuple[weakref.ref[State], dict[int, tuple[ClientIndices, SampleResults]]] | None = None
+        # by the tensor of sample numbers, which is hashed by its identity
+        self._newest: tuple[tuple[ServerState, ...], dict[torch.Tensor, SampleResults]] | None = None
+        self._newest_personal: tuple[weakref.ref[State], dict[torch.Tensor, SampleResults]] | None = None
         self._newest_clients: tuple[weakref.ref[State], dict[str, dict[str, ClientResults]]] | None = None
 
     @property
@@ -112,9 +112,9 @@ class Evaluator:
         if self._newest is None or self._newest[0] is not state.models:
             self._newest = (state.models, {})
         known = self._newest[1]
-        if id(indices) not in known:
-            known[id(indices)] = indices, self._evaluate_on_all_ranks([one.model for one in state.models], indices)
-        return known[id(indices)][1]
+        if indices not in known:
+            known[indices] = self._evaluate_on_all_ranks([one.model for one in state.models], indices)
+        return known[indices]
 
     def clients(self, state: State) -> dict[str, dict[str, ClientResults]]:
         """The results of the clients, by group and kind: under ``""`` of the model that each client uses, without
@@ -223,7 +223,7 @@ class Evaluator:
         evaluated = {"evaluated": float(rejection.drawn)}
         if rejection.results is None:
             return {ESTIMATED_ACCURACY: rejection.correct / rejection.drawn, **evaluated}
-        self._newest = (state.models, {id(test): (test, rejection.results)})
+        self._newest = (state.models, {test: rejection.results})
         return rejection.results.metrics(self._phase.federation.dataset.spec.classes) | evaluated
 
     def _score_of_means(self, state: State) -> Metrics:
@@ -318,10 +318,10 @@ class Evaluator:
         if self._newest_personal is None or self._newest_personal[0]() is not state:
             self._newest_personal = (weakref.ref(state), {})  # weak: its client states may fill the memory
         known = self._newest_personal[1]
-        if id(clients) not in known:
+        if clients.samples not in known:
             parts = self._each(state, self._everyone, lambda client, models: self._evaluate(models, clients[client]))
-            known[id(clients)] = clients, joined(parts)
-        return known[id(clients)][1]
+            known[clients.samples] = joined(parts)
+        return known[clients.samples]
 
     @property
     def _everyone(self) -> torch.Tensor:
