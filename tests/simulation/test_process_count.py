@@ -16,8 +16,8 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.models.base import encoder_and_head
 from fedrun.runs.division import divide
 from fedrun.runs.run import run
-from fedrun.simulation.federation import prepare_federation
 from fedrun.simulation.first_phase import first_phase
+from fedrun.simulation.prepared_federation import prepare_federation
 from fedrun.simulation.process_count import automatic_processes, may_be_divided
 from fedrun.simulation.round_work import RoundWork
 from fedrun.simulation.simulation import Simulation

@@ -18,7 +18,7 @@ from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.partitions.base import Partition
 from fedrun.data.partitions.train_split import with_pooled_test
 from fedrun.experiment.experiment import Experiment, build_experiment
-from fedrun.simulation.federation import prepare_federation
+from fedrun.simulation.prepared_federation import prepare_federation
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
