@@ -108,7 +108,9 @@ class Costs:
         idle[cohort] = False
         idle_clients = idle.nonzero().flatten()  # all of them train; only those that are selected next are computed
         transfers = self._transfers(cohort, idle_clients, result)
-        processed = result.processed[:, 1:].sum(0) + self.executor.usual_samples[idle_clients].sum(0)
+        processed = result.processed[:, 1:].sum(0)
+        if len(idle_clients):  # computed for all clients, of which there may be many
+            processed += self.executor.usual_samples[idle_clients].sum(0)
         backward, forward = processed.tolist()
         return Totals(
             params_up=int(transfers.params_up.sum()),
