@@ -201,13 +201,21 @@ def own(*rates):
     return Own(**vars(LOCAL))
 
 
-@pytest.mark.parametrize("wrong", [None, "0.1", math.nan, math.inf, -0.1, torch.tensor(0.1)], ids=repr)
+@pytest.mark.parametrize("wrong", [None, "0.1", math.nan, math.inf, 0, -0.1, torch.tensor(0.1)], ids=repr)
 def test_rates_of_a_users_schedule_are_checked(wrong):
-    """A negative rate would climb, and None would end in the middle of a step."""
-    local = own(0.1, np.float32(0.1), 0, 1, wrong)
+    """A negative rate would climb, strategies divide by the rate, and None would end in the middle of a step."""
+    local = own(0.1, np.float32(0.1), 0.01, 1, wrong)
     local.check(4)
     with pytest.raises(InputError, match=rf"\.Own\.rate: returned {re.escape(repr(wrong))} for round 4; allowed: a f"):
         local.check(5)
+
+
+def test_a_decay_to_zero_is_rejected():
+    replace(LOCAL, lr_decay=1e-100).check(4)  # at last 10^-301
+    with pytest.raises(
+        InputError, match=r"\.LocalTraining\.rate: returned 0\.0 for round 4; allowed: a finite number ab"
+    ):
+        replace(LOCAL, lr_decay=1e-100).check(5)
 
 
 def test_a_warm_up_may_end_in_the_last_round():
