@@ -80,17 +80,15 @@ def experiments(options: ReportOptions) -> frozenset[str] | None:
     Raises:
         InputError: there is no such table or figure.
     """
-    from fedrun.config.experiments import experiment_sweep
     from fedrun.report.papers import described_tables, figure
 
     if options.table:
-        experiment = described_tables.load(options.table).experiment
+        run_names = described_tables.load(options.table).run_names
     elif options.figure:
-        experiment = figure.load(options.figure).experiment
+        run_names = figure.load(options.figure).run_names
     else:
         return None
-    sweep = experiment_sweep(experiment)
-    return frozenset(sweep.run_name(scale) for scale in SCALES)
+    return frozenset(name for scale in SCALES for name in run_names(scale))
 
 
 def text(options: ReportOptions, runs: Sequence[Run]) -> str:

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import Scale
 from fedrun.config.options import config_dir_option, files_in, option_files, options
+from fedrun.config.suggestions import no_such_option
 from fedrun.report.papers.job_values import override_values
 from fedrun.report.papers.table_reading import TableReading, listed
 from fedrun.system.errors import InputError
@@ -88,6 +89,8 @@ def check(reading: TableReading) -> None:
         reading.reading(cell)
         if reading.reason(cell) is None:
             reading.conditions(cell, "full")
+    if unknown := next((name for name in reading.further_runs if name not in options("experiment")), None):
+        raise reading.error("further_runs", no_such_option("experiment", unknown, options("experiment")))
     known = dict.fromkeys(key for cell in table for key in cell.coordinates)
     parts: dict[str, Iterable[str]] = {
         "columns": reading.columns,

@@ -75,6 +75,12 @@ class Figure(Where):
     against: Against
     open: str
 
+    def run_names(self, scale: Scale) -> list[str]:
+        """The ``name`` of the runs from which the figure is drawn at a scale."""
+        if has_table(self):
+            return load_table(self.experiment).run_names(scale)
+        return [experiment_sweep(self.experiment).run_name(scale)]
+
     def place(self, coordinates: Mapping[str, str]) -> tuple[str, str]:
         """The panel's title and the line's name for some coordinates."""
         panel = ", ".join(f"{key.rpartition('.')[2]} {coordinates.get(key, '')}" for key in self.panels)
@@ -183,18 +189,21 @@ def has_table(figure: Figure) -> bool:
 
 def of_table(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[Panels, Scale | None]:
     """The runs of the figure's lines among those of a table, and their scale."""
-    reading, sweep = load_table(figure.experiment), experiment_sweep(figure.experiment)
+    reading = load_table(figure.experiment)
     table = reading.cells()
     for one in available(figure.experiment, runs) if scale is None else [scale]:
-        name = sweep.run_name(one)
-        own = [run for run in runs if run.complete and run.config["name"] == name]
-        matched = match(cell_configs(figure.experiment, one), own)
+        matched = match(cell_configs(figure.experiment, one), of_scale(figure, one, runs))
         runs_at = [
             (table[position].coordinates, cell_runs) for position, cell_runs in matched.runs.items() if cell_runs
         ]
         if panels := grouped(figure, runs_at):
             return with_published(panels, figure, reading, one), one
     return {}, scale
+
+
+def of_scale(figure: Figure, scale: Scale, runs: Sequence[Run]) -> list[Run]:
+    """The complete runs from which a figure may be drawn at a scale."""
+    return [run for name in figure.run_names(scale) for run in runs if run.complete and run.config["name"] == name]
 
 
 def with_published(panels: Panels, figure: Figure, reading: TableReading, scale: Scale) -> Panels:
@@ -245,8 +254,7 @@ def published(cell: Cell, reading: TableReading, metric: str, end: int | None) -
 def of_experiment(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[Panels, Scale | None]:
     """The runs of the figure's lines among those of an experiment without a table, and their scale."""
     for one in SCALES if scale is None else [scale]:
-        name = experiment_sweep(figure.experiment).run_name(one)
-        found, _ = settings([run for run in runs if run.complete and run.config["name"] == name])
+        found, _ = settings(of_scale(figure, one, runs))
         panels = grouped(figure, [(_coordinates(setting), setting.runs) for setting in found])
         for lines in panels.values():
             for name_of_line, line in lines.items():

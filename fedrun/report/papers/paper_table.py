@@ -97,17 +97,18 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
     configs = cell_configs(name, scale)
     if not configs and (cell := next((cell for cell in table if reading.reason(cell) is None), None)):
         raise no_job_error(reading, cell, scale)
-    run_name = experiment_sweep(name).run_name(scale)
-    sweep_runs = [run for run in runs if run.config["name"] == run_name]
-    matched = match(configs, [run for run in sweep_runs if run.complete])
+    own, *further = ([run for run in runs if run.config["name"] == one] for one in reading.run_names(scale))
+    matched = match(configs, [run for run in chain(own, *further) if run.complete])
+    left_out: dict[str, Sequence[Run]] = {
+        problem: [run for run in others if run in own] for problem, others in matched.left_out.items()
+    }
     check_metrics(reading, table, matched)
     if not any(matched.runs.values()):
-        problems = " or ".join(problem for problem, others in matched.left_out.items() if others)
+        problems = " or ".join(problem for problem, others in left_out.items() if others)
         raise (
             NoRunsError(f"table {name}: its finished runs {problems}") if problems else no_runs_error(name, scale, runs)
         )
-    unmatched = of_no_table(name, scale, matched.left_out[OF_NO_CELL])
-    matched = replace(matched, left_out={**matched.left_out, OF_NO_CELL: unmatched})
+    left_out[OF_NO_CELL] = of_no_table(name, scale, left_out[OF_NO_CELL])
     substitutes = {position: reading.substitutes(table[position], scale) for position in configs}
     measured = {
         position: replace(measure(position, table, reading, matched.runs), of_stand_in=bool(substitutes[position]))
@@ -128,9 +129,10 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
             f"In place of {key} {value}, ours ran with {' '.join(overrides)}, so no differences are given."
             for key, value, overrides in stand_ins
         ),
-        *deviations(matched),
+        *further_runs(matched, reading.run_names(scale)[1:]),
+        *deviations(matched, left_out),
     )
-    unfinished = sum(not run.complete for run in sweep_runs)
+    unfinished = sum(not run.complete for run in own)
     notes = (
         *(
             f"No run has {' or '.join(keys)}, from which {metric} is read."
@@ -207,14 +209,20 @@ def of_no_table(name: str, scale: Scale, runs: Sequence[Run]) -> Sequence[Run]:
     return runs
 
 
-def deviations(matched: Matched) -> list[str]:
+def further_runs(matched: Matched, names: Sequence[str]) -> list[str]:
+    """A line for each of these names that some runs of the cells have."""
+    counts = {name: sum(run.config["name"] == name for run in matched.distinct) for name in names}
+    return [f"Also read: {wording.counted(count, 'run')} of {name}." for name, count in counts.items() if count]
+
+
+def deviations(matched: Matched, left_out: Mapping[str, Sequence[Run]]) -> list[str]:
     """Where the runs differ from the experiment's jobs, and the runs that are used for no cell."""
     return [
         *(f"Different from the experiment: {line}." for line in matched.deviations),
         *(
             f"Left out because they {problem}: {wording.counted(len(others), 'run')} of this sweep, such as "
             f"{others[0].folder}."
-            for problem, others in matched.left_out.items()
+            for problem, others in left_out.items()
             if others
         ),
     ]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fedrun.config.config_class import config_class
+from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import Scale
 from fedrun.config.options import option_files
 from fedrun.report.papers.own_cells import own_cells
@@ -68,6 +69,7 @@ class TableReading:
         unknown_parameters: cells repeated for each value of a parameter that the paper does not give.
         out_of_reach: cells that are not produced, at any scale.
         stand_ins: by scale, what values of coordinates mean there instead, such as other data.
+        further_runs: names of other experiments; their runs are used for cells and seeds of which this one has no run.
     """
 
     experiment: str
@@ -81,11 +83,16 @@ class TableReading:
     unknown_parameters: tuple[UnknownParameter, ...] = ()
     out_of_reach: tuple[OutOfReach, ...] = ()
     stand_ins: dict[Scale, dict[str, dict[str, Overrides]]] | None = None
+    further_runs: tuple[str, ...] = ()
 
     @property
     def file(self) -> Path:
         """The experiment's file."""
         return option_files("experiment")[self.experiment]
+
+    def run_names(self, scale: Scale) -> list[str]:
+        """The ``name`` of the runs from which the table is read at a scale, first that of its own sweep."""
+        return [experiment_sweep(name).run_name(scale) for name in (self.experiment, *self.further_runs)]
 
     def cells(self) -> list[Cell]:
         """The table's cells: the paper's, or without a file of its numbers those that the sweep makes.

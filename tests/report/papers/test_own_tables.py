@@ -135,6 +135,31 @@ def test_a_cell_without_a_job_is_left_out_and_not_out_of_reach(own: Path, folder
     assert table.notes[0] == "Left out at scale full: 1 of 4 cells."
 
 
+def test_runs_of_another_experiment_fill_cells_and_seeds_without_an_own_run(
+    own: Path, folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``mine/more`` has the second rate (of which this table has one seed) and the third, which is of no cell."""
+    (own / TABLE).write_text(EXPERIMENT.replace("columns: [lr]", "columns: [lr]\n      further_runs: [mine/more]"))
+    more = "# @package _global_\nname: mine/more\nrounds: 3\nhydra: {mode: MULTIRUN, sweeper: {params: {seed: 0}}}\n"
+    (own / "experiment/mine/more.yaml").write_text(more)
+    config = job_config(["experiment=mine/table1", "local.lr=0.2"])
+    folders.write(0, rows(0.1, 0.3, 0.7), config=config)
+    for lr in (0.2, 0.3):
+        config = job_config(["experiment=mine/table1", "name=mine/more", "rounds=3", f"local.lr={lr}"])
+        for seed in (0, 1):
+            folders.write(seed, rows(0.1, 0.3, 0.8), config=config)
+    (table,) = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
+    assert table.rows[0] == ("fedavg", "71.5", "75.0 ± 5.0", "+3.5")
+    assert table.above[1:] == (
+        "Also read: 1 run of mine/more.",
+        "Different from the experiment: rounds=3 where the experiment has 2 (1 run).",
+    )
+    top = str(folders.top / "runs")
+    assert run(top, "--config-dir", "own", "--table", "mine/table1") == 0
+    assert "75.0 ± 5.0" in capsys.readouterr().out
+    assert run(top, "--config-dir", "own", "--figure", "mine/figure1", "--to", "figure.png") == 0
+
+
 def test_a_paper_may_write_a_number_without_a_point(own: Path, folders: Folders) -> None:
     """0.7 and 0.72 with the rate 1.0, which the paper calls 1, are 71.0 ± 1.0 percent."""
     (own / TABLE).write_text(EXPERIMENT.replace("0.1,0.2", "0.1,1.0"))
@@ -258,6 +283,12 @@ WRONG = [
         "columns: [lr]",
         "columns: [rate]",
         "{table}.columns: rate is not a coordinate of the table's cells; allowed: dataset, ",
+    ),
+    (
+        TABLE,
+        "columns: [lr]",
+        "further_runs: [mine/more]",
+        "{table}.further_runs: experiment=mine/more: no such option; allowed: ",
     ),
     (
         TABLE,
