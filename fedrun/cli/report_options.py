@@ -149,13 +149,14 @@ def check_combination(given: argparse.Namespace, format: Format) -> None:
     if len(modes) > 1:
         raise InputError(f"{' and '.join(modes)}: allowed: one of them")
     chosen = f"--format {given.format}" if given.format else f"--to {given.to}"
+    picture = given.curve or given.figure
     contradictions = {
         "--config-dir: is given twice; allowed: one folder, with the options of both": len(given.config_dir) > 1,
         "--scale: allowed: with --table or --figure": given.scale and not (given.table or given.figure),
         "--against: allowed: with --curve": given.against and not given.curve,
         "--test: allowed: with --baseline": given.test and not given.baseline,
         f"--to {given.to}: allowed for a picture: a file whose name ends in .png, .pdf or .svg": given.to
-        and (given.curve or given.figure)
+        and picture
         and Path(given.to).suffix not in (".png", ".pdf", ".svg"),
     }
     if format == "csv":
@@ -163,10 +164,9 @@ def check_combination(given: argparse.Namespace, format: Format) -> None:
             f"--{name}: allowed: without {chosen}": getattr(given, name) for name in ("metric", "target", "baseline")
         }
     if modes:
-        formats = ("csv", "html", "latex") if given.curve or given.figure else ("csv", "html")
         accuracy = given.curve == TARGETED
         contradictions |= {
-            f"{chosen}: allowed: without {modes[0]}": format in formats,
+            f"{chosen}: allowed: without {modes[0]}": given.format if picture else format in ("csv", "html"),
             f"--metric: allowed: without {modes[0]}": given.metric,
             f"--baseline: allowed: without {modes[0]}": given.baseline,
             f"--target: allowed: without {modes[0]}, or with --curve {TARGETED}": given.target and not accuracy,

@@ -322,6 +322,7 @@ REFUSED = [
         "--target: allowed: without --curve, or with --curve test/",
     ),
     (("{runs}", "--curve", "test/loss", "--format", "latex"), "--format latex: allowed: without --curve"),
+    (("{runs}", "--curve", "test/loss", "--format", "markdown"), "--format markdown: allowed: without --curve"),
     (("{runs}", "--table", "turbosvm/table2", "--metric", "nope"), "--metric: allowed: without --table"),
     (("{runs}", "--results", "--baseline", "nope"), "--baseline: allowed: without --results"),
     (("{runs}", "--baseline", "nope", "--format", "csv"), "--baseline: allowed: without --format csv"),

@@ -58,7 +58,7 @@ def measure(
         above, below = (measure(place, table, table_reading, runs).number for place in places)
         if above is None or below is None:
             return Measurement(wording.ABSENT if cell_runs else NOT_RUN, None)
-        ratio = above / (below or math.nan)
+        ratio = above / below
         return Measurement(f"{ratio:.{cell.decimals}f}", ratio)
     if not cell_runs:
         return Measurement(NOT_RUN, None)
