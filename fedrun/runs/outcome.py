@@ -66,4 +66,4 @@ def read_outcome(path: Path) -> Outcome:
 def finished_earlier(folder: Path) -> bool:
     """Whether the run of the job with this folder had been finished before the sweep."""
     path = folder / OUTCOME
-    return path.is_file() and bool(json.loads(path.read_text(encoding="utf-8"))["earlier"])
+    return path.is_file() and read_outcome(path).earlier
