@@ -74,7 +74,7 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def with_folder(word: str, typed: str, folder: Path) -> str:
-    """An argument of the command line with the folder of options for its name as typed, alone or behind a flag."""
+    """An argument of the command line with the folder of options for its name as typed, alone or after a flag."""
     if word == typed:
         return str(folder)
     flag = word.removesuffix(typed)

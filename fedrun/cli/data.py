@@ -95,7 +95,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def path_of(option: str) -> Callable[[str], Path]:
-    """The type of an option that takes a path; the shell does not expand a ``~`` behind an equals sign."""
+    """The type of an option that takes a path; the shell does not expand a ``~`` after an equals sign."""
     return partial(user_path, key=option)
 
 

@@ -191,7 +191,7 @@ def share(text: str) -> float:
 
 
 def expanded(text: str) -> str:
-    """A file's name; the shell does not expand a ``~`` behind an equals sign."""
+    """A file's name; the shell does not expand a ``~`` after an equals sign."""
     return os.path.expanduser(nonempty("--to")(text))
 
 

@@ -1,6 +1,6 @@
 """What a key means, what it allows and where it has its default: the answer of ``fedrun --explain KEY``.
 
-The comments in ``conf/`` are the explanations. They stand behind a key or in the lines above it.
+The comments in ``conf/`` are the explanations. They follow a key in its line, or are in the lines above it.
 """
 
 from __future__ import annotations
