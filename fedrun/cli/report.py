@@ -42,7 +42,7 @@ def make(options: ReportOptions) -> int:
     """Make the report, and return the exit status."""
     from fedrun.report.runs import find
 
-    names = experiments(options)
+    names = run_names(options)
     with progress_bar("reading runs") as progress:
         search = find(options.runs, names, progress)
     for problem in search.problems:
@@ -74,21 +74,22 @@ def report_problem(line: str) -> None:
     print(f"fedrun-report: {one_line(line)}", file=sys.stderr)
 
 
-def experiments(options: ReportOptions) -> frozenset[str] | None:
+def run_names(options: ReportOptions) -> frozenset[str] | None:
     """The names of the runs of a table or a figure, at any scale; None if all runs count.
 
     Raises:
         InputError: there is no such table or figure.
     """
-    from fedrun.report.papers import described_tables, figure
+    from fedrun.report.papers.described_tables import load_table
+    from fedrun.report.papers.figure import load_figure
 
     if options.table:
-        run_names = described_tables.load(options.table).run_names
+        at_scale = load_table(options.table).run_names
     elif options.figure:
-        run_names = figure.load(options.figure).run_names
+        at_scale = load_figure(options.figure).run_names
     else:
         return None
-    return frozenset(name for scale in SCALES for name in run_names(scale))
+    return frozenset(name for scale in SCALES for name in at_scale(scale))
 
 
 def text(options: ReportOptions, runs: Sequence[Run]) -> str:

@@ -70,9 +70,9 @@ def report(
     complete = [setting for setting in settings if setting.complete]
     if not complete:
         return [*tables, *differences(settings)]
-    tables += outcomes(complete, reported, ("final", "best", *TO_TARGET))
+    tables += result_tables(complete, reported, ("final", "best", *TO_TARGET))
     if baselines is not None:
-        tables.append(significance(complete, baselines, reported, test))
+        tables.append(difference_table(complete, baselines, reported, test))
     costs = [quantity for quantity in reported if quantity.kind == "cost"]
     forward = FORWARD if any(quantity.key == "cost/forward_samples" for quantity in costs) else ""
     tables += _table("Costs", complete, costs, COSTS.format(forward))
@@ -80,7 +80,7 @@ def report(
 
 
 PERCENT = f"{SPREAD}; shares in percent."
-OUTCOMES = {
+RESULT_TABLES = {
     "final": ("After the last round", PERCENT),
     "best": ("Best round", PERCENT),
     "rounds to": ("Rounds to a target", f"{SPREAD}; >N: some seed did not reach it in N rounds."),
@@ -97,14 +97,14 @@ ADAPTIVE = {
 """What is added to the notes if some runs were evaluated adaptively."""
 
 
-def outcomes(settings: Sequence[Setting], reported: Sequence[Quantity], kinds: Sequence[str]) -> list[Table]:
+def result_tables(settings: Sequence[Setting], reported: Sequence[Quantity], kinds: Sequence[str]) -> list[Table]:
     """A table of the settings for each kind of quantity; none for a kind without quantities."""
     adaptive = any(run.adaptive for setting in settings for run in setting.complete)
     tables = []
     tested = remarks(settings, {quantity.metric for quantity in reported if quantity.kind in ("final", "best")})
     ends = sorted({run.last_round for setting in settings for run in setting.complete})
     for kind in kinds:
-        title, note = OUTCOMES[kind]
+        title, note = RESULT_TABLES[kind]
         note += f" The runs ended in rounds {ends[0]} to {ends[-1]}." if kind == "final" and len(ends) > 1 else ""
         note += f" {ADAPTIVE[kind]}" if adaptive and kind in ADAPTIVE else ""
         note += "".join(f" {line}" for line in tested if kind in ("final", "best"))
@@ -165,7 +165,9 @@ def _table(title: str, settings: Sequence[Setting], columns: Sequence[Quantity],
     return [Table(title, ("setting", *(quantity.heading for quantity in columns)), rows, notes=(note,))]
 
 
-def significance(settings: Sequence[Setting], baselines: Baselines, reported: Sequence[Quantity], test: Test) -> Table:
+def difference_table(
+    settings: Sequence[Setting], baselines: Baselines, reported: Sequence[Quantity], test: Test
+) -> Table:
     """Every other setting's mean difference from the baseline of its condition, and its p-value."""
     columns = [quantity for quantity in reported if quantity.kind in ("final", *TO_TARGET)]
     others = [setting for setting in settings if all(setting is not one for one in baselines.settings)]
@@ -176,7 +178,7 @@ def significance(settings: Sequence[Setting], baselines: Baselines, reported: Se
         for quantity in columns
     }
     rows = tuple(
-        (setting.name, *(outcome(quantity, results[setting.name, quantity], common) for quantity in columns))
+        (setting.name, *(difference_cell(quantity, results[setting.name, quantity], common) for quantity in columns))
         for setting, baseline in pairs
         for common in [len({run.seed for run in setting.complete} & {run.seed for run in baseline.complete})]
     )
@@ -221,7 +223,7 @@ def other_data(pairs: Sequence[tuple[Setting, Setting]]) -> list[str]:
     return [f"The data of these have another fingerprint than the baseline's: {', '.join(names)}."] if names else []
 
 
-def outcome(quantity: Quantity, result: Comparison, common: int) -> str:
+def difference_cell(quantity: Quantity, result: Comparison, common: int) -> str:
     """The cell of a comparison, given how many seeds the two settings have in common."""
     if result.difference is None:
         return wording.ABSENT

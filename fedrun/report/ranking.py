@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.report.baselines import Baselines
-from fedrun.report.comparison import other_data, outcome
+from fedrun.report.comparison import difference_cell, other_data
 from fedrun.report.quantities import Measured, Quantity
 from fedrun.report.settings import Setting, renamed
 from fedrun.report.significance import NAMES, compare
@@ -70,7 +70,7 @@ def _ranked(settings: Sequence[Setting], baseline: Setting, condition: str) -> l
             setting.name,
             str(Measured.of(RANKED, setting)),
             f"{mean[setting.name]:.2f}",
-            "" if setting == baseline else outcome(RANKED, compare(setting, baseline, RANKED, "t"), len(seeds)),
+            "" if setting == baseline else difference_cell(RANKED, compare(setting, baseline, RANKED, "t"), len(seeds)),
         )
         for setting in sorted(ranked, key=lambda setting: mean[setting.name])
     )

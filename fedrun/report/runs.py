@@ -306,7 +306,7 @@ def read(folder: Path) -> tuple[Run, str]:
         remark = f"unfinished (round {rows[-1]['round']} of {config['rounds']}); it counts in curves only"
     elif flaw := lacking(evaluated_rounds(rows), summary["rounds"], (config.get("evaluation") or {}).get("every")):
         raise DamagedRunError(f"{path}: is damaged ({flaw}); restore it, or start over with overwrite=true")
-    dataset, strategy = chosen(folder, config) if summary is None else (summary["dataset"], summary["strategy"])
+    dataset, strategy = chosen_options(folder, config) if summary is None else (summary["dataset"], summary["strategy"])
     return Run(folder, config, dataset, strategy, tuple(rows), summary), remark
 
 
@@ -326,7 +326,7 @@ def lacking(evaluated: Sequence[int], rounds_made: int, every: int | None) -> st
     return f"it lacks round {missing[0]}" if missing else ""
 
 
-def chosen(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
+def chosen_options(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
     """The names of an unfinished run's dataset and strategy: from its path; if the folder was moved, the names of their
     classes.
     """

@@ -11,7 +11,7 @@ import pytest
 from fedrun.cli import report
 from fedrun.cli.entrypoint import exit_status
 from fedrun.config.options import with_config_dir
-from fedrun.report.papers.described_tables import load
+from fedrun.report.papers.described_tables import load_table
 from fedrun.report.papers.figure import Figure
 from fedrun.report.papers.table_reading import TableReading
 
@@ -72,4 +72,4 @@ def test_every_key_is_explained(folder: Path) -> None:
     fields = {*TableReading.__dataclass_fields__, *Figure.__dataclass_fields__} - {"experiment"}
     assert explained == fields
     with with_config_dir(folder / "conf"):
-        assert load("mine/table1").number == "T1"
+        assert load_table("mine/table1").number == "T1"

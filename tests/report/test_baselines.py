@@ -37,7 +37,7 @@ def test_a_setting_is_compared_with_the_baseline_of_its_condition(by_rate):
     baselines = Baselines.named(by_rate, "fedavg")
     assert (baselines.name, baselines.required) == ("fedavg", "dataset and local.lr")
     reported = comparison.reported_quantities(by_rate, ["test/accuracy"], [])
-    table = comparison.significance(by_rate, baselines, reported, "t")
+    table = comparison.difference_table(by_rate, baselines, reported, "t")
     # (1 + 2) / 2, (-10 - 20) / 2, (-10 - 8) / 2 and (20 + 10) / 2 points
     assert {row[0]: row[1].partition(" ")[0] for row in table.rows} == {
         "turbosvm local.lr=0.1": "+1.50",
@@ -60,7 +60,7 @@ def test_a_strategy_with_one_setting_is_compared_under_its_own_condition_only(fo
     compared = settings(find([str(folders.top)]).runs)[0]
     reported = comparison.reported_quantities(compared, ["test/accuracy"], [])
     baselines = Baselines.named(compared, "fedavg")
-    table = comparison.significance(compared, baselines, reported, "t")
+    table = comparison.difference_table(compared, baselines, reported, "t")
     assert [row[0] for row in table.rows] == ["median partition.clients=10"]
     assert table.notes[-1].startswith("Not compared, because no baseline has the same ")
 

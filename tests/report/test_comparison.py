@@ -73,7 +73,7 @@ def test_what_adaptive_runs_do_not_tell_is_said(folders):
 
 def test_wilcoxons_limit_is_reported(two):
     reported = comparison.reported_quantities(two, ["test/accuracy"], [])
-    table = comparison.significance(two, Baselines.named(two, "fedavg"), reported, "wilcoxon")
+    table = comparison.difference_table(two, Baselines.named(two, "fedavg"), reported, "wilcoxon")
     assert table.rows[0][1] == "+2.00 (p = 0.25)"
     assert table.notes[-1] == "With 3 seeds that differ this test cannot give a p below 0.25."
 
@@ -113,7 +113,7 @@ def test_a_baseline_on_other_data_is_not_compared(folders):
     found, _ = settings(find([str(folders.top)]).runs)
     baseline = next(one for one in found if one.dataset == "digits" and one.leaves["local.lr"] == 0.1)
     reported = comparison.reported_quantities(found, ["test/accuracy"], [])
-    table = comparison.significance(found, Baselines(baseline.name, (baseline,)), reported, "t")
+    table = comparison.difference_table(found, Baselines(baseline.name, (baseline,)), reported, "t")
     assert [row[0] for row in table.rows] == ["digits local.lr=0.2"]
     assert "Not compared, because no baseline has the same dataset: mnist." in table.notes
     assert "The data of these have another fingerprint than the baseline's: digits local.lr=0.2." in table.notes
@@ -160,7 +160,7 @@ def own_models(folders):
 
 def difference(found, metric):
     reported = comparison.reported_quantities(found, [metric], [])
-    return comparison.significance(found, Baselines.named(found, "fedavg"), reported, "t")
+    return comparison.difference_table(found, Baselines.named(found, "fedavg"), reported, "t")
 
 
 def test_settings_that_are_not_tested_alike_have_no_p(own_models):
@@ -223,4 +223,4 @@ def test_of_many_metrics_the_likely_one_is_suggested(folders):
 def test_a_large_difference_has_no_exponent():
     """Of rounds, or of a loss that diverged."""
     result = Comparison((0, 1), 2, 12345.5, 0.25, "")
-    assert comparison.outcome(Quantity("rounds to", "0.9"), result, 2) == "+12,345.5 (p = 0.25)"
+    assert comparison.difference_cell(Quantity("rounds to", "0.9"), result, 2) == "+12,345.5 (p = 0.25)"

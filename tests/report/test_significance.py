@@ -4,7 +4,7 @@ import pytest
 
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.report.baselines import Baselines
-from fedrun.report.comparison import reported_quantities, significance
+from fedrun.report.comparison import difference_table, reported_quantities
 from fedrun.report.quantities import Quantity
 from fedrun.report.runs import find
 from fedrun.report.settings import settings
@@ -87,7 +87,7 @@ def test_virtual_seconds_are_compared_as_rounds_are(folders):
     assert (result.difference, result.p) == (-13.0, pytest.approx(1 - 2 * math.atan(13 / 3) / math.pi))
     assert compare(ours, baseline, Quantity("seconds to", "0.90"), "t").reason == CENSORED
     reported = reported_quantities([baseline, ours], ["test/accuracy"], [])
-    table = significance([baseline, ours], Baselines("base", (baseline,)), reported, "t")
+    table = difference_table([baseline, ours], Baselines("base", (baseline,)), reported, "t")
     assert table.header == ("setting", "test accuracy", "to 70 %", "seconds to 70 %")
     assert table.rows == (("local.lr=0.5", "+0.00 (p = -)", "+0 (p = -)", "-13 (p = 0.144)"),)
 

@@ -8,7 +8,7 @@ from fedrun.config.as_config import Plain
 from fedrun.config.dotted_keys import dotted
 from fedrun.config.grids import Scale
 from fedrun.config.suggestions import did_you_mean
-from fedrun.report.papers.described_tables import load
+from fedrun.report.papers.described_tables import load_table
 from fedrun.report.papers.job_values import (
     Values,
     compatible,
@@ -32,7 +32,7 @@ def cell_configs(name: str, scale: Scale, positions: Iterable[int] | None = None
     Raises:
         InputError: jobs of several settings produce the same cell, or a coordinate means a key that no job has.
     """
-    reading = load(name)
+    reading = load_table(name)
     table = reading.cells()
     jobs = settings_of_jobs(name, scale)
     values = {job: override_values(job) for job in jobs}

@@ -18,6 +18,7 @@ from fedrun.config.grids import Scale
 from fedrun.config.options import config_dir_option, files_in, option_files, options
 from fedrun.config.suggestions import no_such_option
 from fedrun.report.papers.job_values import override_values
+from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.table_reading import TableReading, listed
 from fedrun.system.errors import InputError
 
@@ -45,7 +46,7 @@ def by_number(name: str) -> list[str | int]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
-def load(name: str) -> TableReading:
+def load_table(name: str) -> TableReading:
     """How a table is read.
 
     Raises:
@@ -91,16 +92,27 @@ def check(reading: TableReading) -> None:
             reading.conditions(cell, "full")
     if unknown := next((name for name in reading.further_runs if name not in options("experiment")), None):
         raise reading.error("further_runs", no_such_option("experiment", unknown, options("experiment")))
-    known = dict.fromkeys(key for cell in table for key in cell.coordinates)
-    parts: dict[str, Iterable[str]] = {
+    parts = {
         "columns": reading.columns,
         "blocks": reading.blocks,
         "out_of_reach": chain.from_iterable(entry.where for entry in reading.out_of_reach),
         "unknown_parameters": chain.from_iterable(entry.where for entry in reading.unknown_parameters),
     }
+    require_coordinates(table, parts, f"{reading.file}: hydra.sweeper.table")
+
+
+def require_coordinates(cells: Iterable[Cell], parts: Mapping[str, Iterable[str]], where: str) -> None:
+    """Check the names of coordinates in parts of a YAML file; ``where`` says in messages where these parts are.
+
+    Raises:
+        InputError: a name is no coordinate of any cell.
+    """
+    known = dict.fromkeys(key for cell in cells for key in cell.coordinates)
     for part, names in parts.items():
         if unknown := next((name for name in names if name not in known), None):
-            raise reading.error(part, f"{unknown} is not a coordinate of the table's cells; allowed: {listed(known)}")
+            raise InputError(
+                f"{where}.{part}: {unknown} is not a coordinate of the table's cells; allowed: {listed(known)}"
+            )
 
 
 def described(content: Mapping[str, Any], kind: type[T], where: str) -> T:

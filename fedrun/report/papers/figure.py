@@ -18,8 +18,7 @@ from fedrun.config.grids import SCALES, Scale
 from fedrun.config.options import content, option_files
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.report.papers.cell_jobs import cell_configs
-from fedrun.report.papers.described_tables import command_arguments, described, tables
-from fedrun.report.papers.described_tables import load as load_table
+from fedrun.report.papers.described_tables import command_arguments, described, load_table, require_coordinates, tables
 from fedrun.report.papers.matching import match
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.paper_table import available
@@ -108,7 +107,7 @@ def _descriptions(experiment: str) -> Mapping[str, Any]:
     return described if isinstance(described, Mapping) else {}
 
 
-def load(name: str) -> Figure:
+def load_figure(name: str) -> Figure:
     """A figure.
 
     Raises:
@@ -124,13 +123,7 @@ def load(name: str) -> Figure:
     found = described({**description, "experiment": experiment}, Figure, where)
     if has_table(found):
         cells = load_table(experiment).cells()
-        known = dict.fromkeys(key for cell in cells for key in cell.coordinates)
-        for part, names in {"where": found.where, "panels": found.panels, "lines": found.lines}.items():
-            if unknown := next((key for key in names if key not in known), None):
-                allowed = ", ".join(known)
-                raise InputError(
-                    f"{where}.{part}: {unknown} is not a coordinate of the table's cells; allowed: {allowed}"
-                )
+        require_coordinates(cells, {"where": found.where, "panels": found.panels, "lines": found.lines}, where)
         for key, values in found.where.items():
             of_cells = dict.fromkeys(cell.coordinates[key] for cell in cells if key in cell.coordinates)
             if unknown := next((value for value in values if value not in of_cells), None):
@@ -153,7 +146,7 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
     Raises:
         InputError: there is no such figure, or there are no complete runs for it.
     """
-    figure = load(name)
+    figure = load_figure(name)
     panels, scale = (of_table if has_table(figure) else of_experiment)(figure, scale, runs)
     if not panels:
         arguments = command_arguments(figure.experiment, scale)

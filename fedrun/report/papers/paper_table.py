@@ -10,7 +10,7 @@ from fedrun.config.as_config import Plain
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES, Scale
 from fedrun.report.papers.cell_jobs import cell_configs
-from fedrun.report.papers.described_tables import command_arguments, load, tables
+from fedrun.report.papers.described_tables import command_arguments, load_table, tables
 from fedrun.report.papers.job_values import settings_of_jobs
 from fedrun.report.papers.layout import difference, printed_blocks
 from fedrun.report.papers.matching import OF_NO_CELL, Matched, match
@@ -76,7 +76,7 @@ def paper_table(name: str, scale: Scale | None, runs: Sequence[Run]) -> PaperTab
         InputError: there is no such table.
         NoRunsError: there is no complete run of it.
     """
-    load(name)
+    load_table(name)
     no_runs = no_runs_error(name, scale, runs)
     for one in available(name, runs) if scale is None else [scale]:
         try:
@@ -92,7 +92,7 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
     Raises:
         NoRunsError: there is no complete run of it.
     """
-    reading = load(name)
+    reading = load_table(name)
     table = reading.cells()
     configs = cell_configs(name, scale)
     if not configs and (cell := next((cell for cell in table if reading.reason(cell) is None), None)):

@@ -86,7 +86,7 @@ def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
     if len({run.rows[-1].get("cost/bytes_up") for run in runs}) > 1:
         metric_keys.append("cost/bytes_up")
     quantities = comparison.reported_quantities(compared_settings, metric_keys, ())
-    tables = comparison.outcomes(compared_settings, quantities, ("final", *TO_TARGET))
+    tables = comparison.result_tables(compared_settings, quantities, ("final", *TO_TARGET))
     if not tables:
         return []
     experiment, _, last = name.rpartition("/")

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from fedrun.report.papers.agreement import ComparedCell, compared_cell, overview, remarks, same_order
-from fedrun.report.papers.described_tables import load
+from fedrun.report.papers.described_tables import load_table
 from fedrun.report.papers.measurement import Measurement
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.paper_table import PaperTable
@@ -20,7 +20,7 @@ def cell(strategy: str, printed: str, std: float | None = None, **coordinates: s
 
 def paper_table(name: str, *pairs: tuple[Cell, Measurement], shorter: str = "") -> PaperTable:
     cells = [cell for cell, _ in pairs]
-    return PaperTable(load(name), "small", cells, dict(enumerate(ours for _, ours in pairs)), shorter, ())
+    return PaperTable(load_table(name), "small", cells, dict(enumerate(ours for _, ours in pairs)), shorter, ())
 
 
 def comparison(paper: str, ours: str, deviation: str, strategy: str = "", **place: str) -> ComparedCell:

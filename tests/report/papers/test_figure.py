@@ -9,14 +9,14 @@ import pytest
 from fedrun.config.composed import compose
 from fedrun.config.options import options
 from fedrun.report.papers.cell_jobs import cell_configs
-from fedrun.report.papers.described_tables import load as load_table
+from fedrun.report.papers.described_tables import load_table
 from fedrun.report.papers.figure import (
     draw_figure,
     figures,
     grouped,
     has_stand_ins,
     has_table,
-    load,
+    load_figure,
     of_experiment,
     of_table,
 )
@@ -36,7 +36,7 @@ RECORDED = {
 
 @pytest.mark.parametrize("name", figures())
 def test_a_figure_is_of_runs_that_exist_and_each_line_is_one_setting(name):
-    figure = load(name)
+    figure = load_figure(name)
     assert figure.experiment in options("experiment")
     assert set(figure.metrics) <= RECORDED
     if not has_table(figure):
@@ -62,18 +62,19 @@ def test_a_figure_from_a_tables_runs(folders, tmp_path):
             folders.write(0, rows(0.1, 0.8), strategy=cell.strategy, config=config)
     runs = find([str(folders.top)]).runs
     assert len(runs) == 4  # two strategies with 1 and 2 epochs
-    panels, scale = of_table(load("turbosvm/figure1"), None, runs)
+    panels, scale = of_table(load_figure("turbosvm/figure1"), None, runs)
     assert scale == "smoke"
     ((title, lines),) = panels.items()
     assert (title, sorted(lines)) == ("", ["fedavg E=1", "fedavg E=2"])
     assert not any(any(line.published.values()) for line in lines.values())  # digits stand in for the paper's data
     assert [run.config["local"]["epochs"] for line in lines.values() for run in line.runs] == [1, 2]
-    five, _ = of_table(load("turbosvm/figure5"), "smoke", runs)
+    five, _ = of_table(load_figure("turbosvm/figure5"), "smoke", runs)
     assert {title: sorted(lines) for title, lines in five.items()} == {
         "E 1": ["fedavg", "moon"],
         "E 2": ["fedavg", "moon"],
     }
-    assert [has_stand_ins(load("turbosvm/figure5"), scale) for scale in ("smoke", "full", None)] == [True, False, False]
+    figure = load_figure("turbosvm/figure5")
+    assert [has_stand_ins(figure, scale) for scale in ("smoke", "full", None)] == [True, False, False]
     picture = tmp_path / "figure.png"
     assert "not known" in draw_figure("turbosvm/figure5", "smoke", runs, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -91,14 +92,14 @@ def test_the_papers_numbers_are_points_of_the_lines(folders):
             if at and cell.dataset != "cifar10" and cell.metric == metric and cell.strategy in ("fedavg", "fedconcat"):
                 folders.write(0, rows(0.1, 0.8), strategy=cell.strategy, config=config)
     runs = find([str(folders.top)]).runs
-    panels, _ = of_table(load("fedumf/figure4"), "full", runs)
+    panels, _ = of_table(load_figure("fedumf/figure4"), "full", runs)
     rounds = (6, 9, 11, 15, 23, 38)
     assert panels["C 0.1"]["fedavg"].published == {
         "test/accuracy": tuple(
             Published(r, a) for r, a in zip(rounds, (0.92, 0.93, 0.94, 0.95, 0.96, 0.97), strict=True)
         )
     }
-    panels, _ = of_table(load("fedconcat/figure_fmnist"), "full", runs)
+    panels, _ = of_table(load_figure("fedconcat/figure_fmnist"), "full", runs)
     lines = panels["partition #C=2"]
     assert {name: line.published["test/accuracy"] for name, line in lines.items()} == {
         "fedavg": (Published(1, pytest.approx(0.79), value_std=pytest.approx(0.047)),),  # the runs end in round 1
@@ -110,7 +111,7 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
     for seed, alpha in ((0, 0.1), (1, 0.1), (0, 1.0)):
         config = job_config(["experiment=fedumf/figure_alpha", "scale=smoke", f"strategy.server.alpha={alpha}"])
         folders.write(seed, rows(0.1, 0.8), strategy="fedumf", config=config)
-    figure = load("fedumf/figure_alpha")
+    figure = load_figure("fedumf/figure_alpha")
     panels, scale = of_experiment(figure, None, find([str(folders.top)]).runs)
     assert scale == "smoke"
     assert {name: [run.seed for run in line.runs] for name, line in panels[""].items()} == {
@@ -138,4 +139,4 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
 
 def test_a_figure_that_does_not_exist():
     with pytest.raises(InputError, match=r"^figure turbosvm/figure99: no such figure; allowed: fedavg/figure2, "):
-        load("turbosvm/figure99")
+        load_figure("turbosvm/figure99")

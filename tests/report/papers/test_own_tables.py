@@ -11,7 +11,7 @@ from fedrun.cli import report
 from fedrun.cli.entrypoint import exit_status
 from fedrun.config.options import with_config_dir
 from fedrun.report.papers.cell_jobs import cell_configs
-from fedrun.report.papers.described_tables import command_arguments, described, load, tables
+from fedrun.report.papers.described_tables import command_arguments, described, load_table, tables
 from fedrun.report.papers.layout import is_number
 from fedrun.report.papers.own_cells import coordinate
 from fedrun.report.papers.paper import numbers_file
@@ -102,7 +102,7 @@ def test_a_speed_up_needs_the_rounds_to_a_single_target(own: Path, folders: Fold
     header, *_ = NUMBERS.splitlines()
     cells = [f"mine,T1,,lr={lr},fedavg,{metric},2,,rounds" for lr in (0.1, 0.2) for metric in ("to_60", "to_70")]
     (own / CSV).write_text("\n".join([header, *cells, "mine,T1,,lr=0.2,fedavg,speed_up,1.0,,x", ""]))
-    reading = load("mine/table1")
+    reading = load_table("mine/table1")
     table = reading.cells()
     with pytest.raises(InputError, match=r"mine/table1: to_60, to_70 at .*; a speed-up needs the rounds to one target"):
         reading.reference(table[-1], SpeedUp(reference={"lr": "0.1"}), table)
@@ -210,7 +210,7 @@ def test_without_the_papers_numbers_a_table_has_ours(own: Path, folders: Folders
     (own / CSV).unlink()
     write(folders)
     write(folders, strategy="strong", lr=0.2, final=0.8)
-    cells = load("mine/table1").cells()
+    cells = load_table("mine/table1").cells()
     assert [(cell.strategy, cell.setting, cell.metric, cell.unit) for cell in cells[:3]] == [
         ("fedavg", {"lr": "0.1", "clients": "default"}, "accuracy", "%"),
         ("fedavg", {"lr": "0.1", "clients": "default"}, "loss", "number"),
@@ -228,7 +228,7 @@ def test_the_value_of_a_coordinate_may_have_spaces(own: Path) -> None:
     text = (own / TABLE).read_text().replace("lr: local.lr={}", "notes: tracking.notes={}")
     text = text.replace('local.lr: "0.1,0.2"', 'tracking.notes: "first try,second"').replace("[lr]", "[notes]")
     (own / TABLE).write_text(text)
-    assert {cell.setting["notes"] for cell in load("mine/table1").cells()} == {"first try", "second"}
+    assert {cell.setting["notes"] for cell in load_table("mine/table1").cells()} == {"first try", "second"}
     assert len(cell_configs("mine/table1", "full")) == 8  # two strategies, two notes and two metrics
 
 

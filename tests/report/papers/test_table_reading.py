@@ -11,7 +11,7 @@ from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import SCALES
 from fedrun.experiment.experiment import build_experiment
 from fedrun.report.papers.cell_jobs import cell_configs
-from fedrun.report.papers.described_tables import described, load, tables
+from fedrun.report.papers.described_tables import described, load_table, tables
 from fedrun.report.papers.job_values import compatible, composed_job, has, meets, override_values
 from fedrun.report.papers.paper import Cell
 from fedrun.report.papers.readings import RoundOf, RoundsTo, SpeedUp, ValueAt
@@ -26,7 +26,7 @@ CHOOSING = ("dataset", "hparams", "model")
 
 @pytest.mark.parametrize("name", tables())
 def test_a_table_knows_every_cell(name):
-    reading = load(name)
+    reading = load_table(name)
     table = reading.cells()
     assert table
     for cell in table:
@@ -47,7 +47,7 @@ def test_a_table_knows_every_cell(name):
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_cell_is_made_by_one_job_and_every_job_makes_a_cell(name, scale):
     """What a cell's coordinates mean is what one job of the sweep sets, or what all its jobs have anyway."""
-    reading = load(name)
+    reading = load_table(name)
     jobs = {
         tuple(override for override in job if not override.startswith("seed="))
         for job in experiment_sweep(name).jobs(scale)
@@ -77,7 +77,7 @@ def test_every_cell_is_made_by_one_job_and_every_job_makes_a_cell(name, scale):
 @pytest.mark.parametrize("scale", SCALES)
 def test_what_a_table_reads_is_there_where_runs_are_evaluated_adaptively(name, scale):
     """Rounds to the runs' own targets; other metrics of the test samples where an evaluation is full."""
-    reading, first = load(name), {}
+    reading, first = load_table(name), {}
     table = reading.cells()
     for position, cell in enumerate(table):
         if not isinstance(reading.reading(cell), SpeedUp):  # only the dataset brings another way of evaluating along
@@ -237,12 +237,12 @@ def test_what_a_table_does_not_say_is_refused():
     with pytest.raises(InputError, match=f"{table}metrics: f1{numbers}rounds_to_0.97$"):
         reading.reading(Place(metric="f1"))
     with pytest.raises(InputError, match=r"^table turbosvm/table99: no such table; allowed: fedavg/table1, "):
-        load("turbosvm/table99")
+        load_table("turbosvm/table99")
 
 
 def test_a_damaged_description_is_refused_in_one_line():
     table = {**experiment_sweep("turbosvm/table2").sweeper.table, "experiment": "turbosvm/table2"}
-    assert described(table, TableReading, "here") == load("turbosvm/table2")
+    assert described(table, TableReading, "here") == load_table("turbosvm/table2")
     for target, bound in ((-1, "greater than 0"), (70, "less than or equal to 1")):
         metrics = {"rounds_to_0.70": {"target": target, "interpolated": False}}
         with pytest.raises(InputError, match=rf"^here\.metrics\.rounds_to_0\.70\.target: Input should be {bound}$"):
