@@ -10,6 +10,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from fedrun.report.runs import FoundRuns, find
+
 CONFIG: dict[str, Any] = {
     "seed": 0,
     "rounds": 2,
@@ -47,6 +49,11 @@ class Folders:
     def __init__(self, top: Path) -> None:
         self.top = top
         self.written = 0
+
+    @property
+    def found(self) -> FoundRuns:
+        """What a report finds of the runs written so far."""
+        return find([str(self.top)])
 
     def write(
         self,

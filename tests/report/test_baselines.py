@@ -7,7 +7,6 @@ import pytest
 from fedrun.report import comparison
 from fedrun.report.baselines import Baselines
 from fedrun.report.ranking import ranking
-from fedrun.report.runs import find
 from fedrun.report.settings import settings
 from fedrun.system.errors import InputError
 
@@ -30,7 +29,7 @@ def by_rate(folders):
         server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
         for seed, value in enumerate(values):
             folders.write(seed, rows(0.1, value), strategy=strategy, changes=server | {"local.lr": rate})
-    return settings(find([str(folders.top)]).runs)[0]
+    return settings(folders.found.runs)[0]
 
 
 def test_a_setting_is_compared_with_the_baseline_of_its_condition(by_rate):
@@ -57,7 +56,7 @@ def test_a_strategy_with_one_setting_is_compared_under_its_own_condition_only(fo
     for strategy, clients, final in (("fedavg", 10, 0.5), ("median", 10, 0.6), ("median", 20, 0.9)):
         server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
         folders.write(0, rows(0.1, final), strategy=strategy, changes=server | {"partition.clients": clients})
-    compared = settings(find([str(folders.top)]).runs)[0]
+    compared = settings(folders.found.runs)[0]
     reported = comparison.reported_quantities(compared, ["test/accuracy"], [])
     baselines = Baselines.named(compared, "fedavg")
     table = comparison.difference_table(compared, baselines, reported, "t")
@@ -87,7 +86,7 @@ def test_a_baseline_that_no_setting_is_or_that_is_ambiguous(folders):
     weighting = "strategy.server.weighting"
     for value in ("samples", "uniform"):
         folders.write(0, rows(0.1), changes={weighting: value})
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     with pytest.raises(InputError, match=r"^baseline krum: no such setting; allowed: .*weighting=samples, "):
         Baselines.named(found, "krum")
     with pytest.raises(InputError, match=r"^baseline fedavg: 2 settings have this strategy; allowed: .*=samples, "):
@@ -100,7 +99,7 @@ def test_a_value_that_one_setting_has_is_enough(folders):
     labels = {"partition._target_": "fedrun.data.partitions.labels.Labels"}
     for rounds_made, changes in ((60, {}), (60, labels), (30, labels)):
         folders.write(0, rows(0.1), changes=changes | {"rounds": rounds_made})
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     names = ["rounds=30 partition=labels", "rounds=60 partition=iid", "rounds=60 partition=labels"]
     assert [setting.name for setting in found] == names
     assert Baselines.named(found, "partition=iid").name == "rounds=60 partition=iid"

@@ -3,7 +3,6 @@ import pytest
 from fedrun.report import comparison
 from fedrun.report.baselines import Baselines
 from fedrun.report.quantities import Quantity
-from fedrun.report.runs import find
 from fedrun.report.settings import settings
 from fedrun.report.significance import Comparison
 from fedrun.system.errors import InputError
@@ -19,7 +18,7 @@ def two(folders):
         folders.write(seed, rows(0.1, 0.3, value))
         folders.write(seed, rows(0.1, 0.8, better), strategy="turbosvm", changes=other)
     folders.write(9, rows(0.1), complete=False)
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     return found
 
 
@@ -61,7 +60,7 @@ def test_what_adaptive_runs_do_not_tell_is_said(folders):
     adaptive = {"evaluation.adaptive": True, "local.lr": 0.2}
     folders.write(0, rows(0.1, 0.5, 0.8, 0.7), changes={"targets": [0.5]})
     folders.write(0, [rows(None, **more)[0], *rows(None, None, 0.8, 0.7)[2:]], changes=adaptive)
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     metrics = comparison.selected(found, [])
     assert metrics == ["test/accuracy", "test/loss"]
     best, targets = comparison.report(found, metrics)[2:4]
@@ -80,14 +79,14 @@ def test_wilcoxons_limit_is_reported(two):
 
 def test_unfinished_runs_alone_leave_an_overview(folders):
     folders.write(0, rows(0.1), complete=False)
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     assert [table.title for table in comparison.report(found, ["test/accuracy"])] == ["Settings"]
 
 
 def test_a_setting_without_complete_runs_is_no_row(folders):
     folders.write(0, rows(0.1), complete=False)
     folders.write(0, rows(0.1, 0.5), changes={"local.lr": 0.2})
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     final = comparison.report(found, ["test/accuracy"])[1]
     assert final.rows == (("local.lr=0.2", "50.00"),)
 
@@ -96,7 +95,7 @@ def test_a_run_that_ended_early_says_no_more_than_its_rounds(folders):
     """It reached its target of 70 % in round 1 and ended there; of 90 % it knows that one round was not enough."""
     folders.write(0, rows(0.1, 0.8))
     folders.write(0, rows(0.1, 0.2, 0.8), changes={"local.lr": 0.2})
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     final, _, targets = comparison.report(found, ["test/accuracy"], [0.9])[1:4]
     assert [row[1:] for row in targets.rows] == [("1.0", ">1"), ("2.0", ">2")]
     assert final.notes[0].endswith(" The runs ended in rounds 1 to 2.")
@@ -110,7 +109,7 @@ def test_a_baseline_on_other_data_is_not_compared(folders):
     for seed in (0, 1):
         changes = {"local.lr": 0.2, "dataset": {"_target_": "digits"}}
         folders.write(seed, rows(0.1, 0.6), changes=changes, data="89ab")
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     baseline = next(one for one in found if one.dataset == "digits" and one.leaves["local.lr"] == 0.1)
     reported = comparison.reported_quantities(found, ["test/accuracy"], [])
     table = comparison.difference_table(found, Baselines(baseline.name, (baseline,)), reported, "t")
@@ -126,7 +125,7 @@ def test_the_seeds_of_a_difference_are_named_where_they_are_not_those_of_the_mea
         server = {"strategy.server._target_": f"fedrun.strategies.{strategy}.{strategy}"}
         for seed, final in values.items():
             folders.write(seed, rows(0.1, final), strategy=strategy, changes=server)
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     table = difference(found, "test/accuracy")
     assert {row[0]: row[1].partition(" ")[0] for row in table.rows} == {
         "median": "+10.00",
@@ -154,7 +153,7 @@ def own_models(folders):
             summary = {"decisions": {"tested": tested}, "reported": reported}
             content = rows(0.1, 0.5 + 0.1 * seed if strategy == "fedavg" else 0.6 + 0.2 * seed, **own)
             folders.write(seed, content, strategy=strategy, changes=changes, summary=summary)
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     return found
 
 
@@ -212,7 +211,7 @@ def test_what_no_run_has_is_refused(two):
 
 def test_of_many_metrics_the_likely_one_is_suggested(folders):
     folders.write(0, rows(0.1, **{f"server/own_metric_of_group_{number}": 0.5 for number in range(10)}))
-    (setting,), _ = settings(find([str(folders.top)]).runs)
+    (setting,), _ = settings(folders.found.runs)
     with pytest.raises(InputError) as refused:
         comparison.selected([setting], ["test/acuracy"])
     assert str(refused.value) == (

@@ -14,7 +14,6 @@ import pytest
 
 from fedrun.report.comparison import report
 from fedrun.report.html_page import FOLDER, POINTS, curve_data, embedded, page
-from fedrun.report.runs import find
 from fedrun.report.settings import settings
 
 from ..helpers.run_folders import rows
@@ -31,7 +30,7 @@ def found(folders):
     first = folders.write(1, rows(0.1, 0.2, 0.6))
     (first / "federation.png").write_bytes(PICTURE)
     folders.write(0, rows(0.1, 0.7, 0.8, **{"unseen/accuracy": 0.5}), changes={"local.kind": "</script>"})
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     return found
 
 
@@ -75,7 +74,7 @@ def test_a_picture_for_each_federation(folders, changes, pictures):
     for number, own in enumerate(({}, changes)):
         folder = folders.write(0, rows(0.1, 0.2), changes=own)
         (folder / "federation.png").write_bytes(PICTURE + bytes([number]))
-    text = made(settings(find([str(folders.top)]).runs)[0])
+    text = made(settings(folders.found.runs)[0])
     assert text.count("<figure><img") == pictures
 
 
@@ -109,7 +108,7 @@ def test_the_data_of_the_curves(found):
 def test_a_class_is_grouped_and_sought_under_the_key_of_its_group(folders):
     folders.write(0, rows(0.1, 0.2))
     folders.write(0, rows(0.1, 0.2), changes={"partition._target_": "fedrun.data.partitions.natural.Natural"})
-    data = curve_data(settings(find([str(folders.top)]).runs)[0], ["test/accuracy"])
+    data = curve_data(settings(folders.found.runs)[0], ["test/accuracy"])
     assert data["keys"] == ["setting", "partition"]
     assert [run["values"]["partition"] for run in data["runs"]] == ["iid", "natural"]
 
@@ -120,7 +119,7 @@ def test_bytes_and_virtual_time_are_axes(folders):
         row |= {"cost/bytes_up": 4 * row["round"], "cost/bytes_down": 8 * row["round"]}
         row |= {"time/virtual_s": 2.5 * row["round"]}
     folders.write(0, content)
-    data = curve_data(settings(find([str(folders.top)]).runs)[0], ["test/accuracy"])
+    data = curve_data(settings(folders.found.runs)[0], ["test/accuracy"])
     assert list(data["axes"]) == ["rounds", "params", "bytes", "upload", "samples", "seconds", "virtual"]
     assert data["runs"][0]["x"]["bytes"] == [0, 12]
     assert data["runs"][0]["x"]["virtual"] == [0, 2.5]
@@ -130,7 +129,7 @@ def test_bytes_and_virtual_time_are_axes(folders):
 def test_long_runs_are_thinned_to_the_same_rounds(folders):
     folders.write(0, rows(*[0.5] * 1001))
     folders.write(1, rows(*[0.5] * 701))
-    first, second = curve_data(settings(find([str(folders.top)]).runs)[0], ["test/accuracy"])["runs"]
+    first, second = curve_data(settings(folders.found.runs)[0], ["test/accuracy"])["runs"]
     assert first["rounds"] == [*range(0, 1000, 3), 1000]  # 1001 rounds in steps of 3 are fewer than 400
     assert second["rounds"] == [*range(0, 700, 3), 700]
     assert len(first["metrics"]["test/accuracy"]["y"]) == len(first["x"]["seconds"]) == 335 < POINTS
@@ -141,7 +140,7 @@ def test_long_runs_that_are_rarely_evaluated_keep_most_of_their_points(folders):
     for number, row in enumerate(content):
         row["round"] = min(10 * number, 5003)  # evaluated in every tenth round and after the last
     folders.write(0, content)
-    (run,) = curve_data(settings(find([str(folders.top)]).runs)[0], ["test/accuracy"])["runs"]
+    (run,) = curve_data(settings(folders.found.runs)[0], ["test/accuracy"])["runs"]
     assert run["rounds"] == [*range(0, 5001, 20), 5003]
 
 
@@ -151,7 +150,7 @@ def test_a_metric_of_few_rounds_has_no_gaps_between_them(folders):
     for row in content[::50]:
         row["test/f1"] = 0.4
     folders.write(0, content)
-    (data,) = curve_data(settings(find([str(folders.top)]).runs)[0], ["test/accuracy", "test/f1"])["runs"]
+    (data,) = curve_data(settings(folders.found.runs)[0], ["test/accuracy", "test/f1"])["runs"]
     sparse = data["metrics"]["test/f1"]
     assert [data["rounds"][at] for at in sparse["at"]] == list(range(0, 1001, 50))
     assert sparse["y"] == [0.4] * 21
@@ -161,13 +160,13 @@ def test_a_seed_that_is_not_complete_does_not_cut_the_curve(folders):
     for seed in (0, 1):
         folders.write(seed, rows(0.1, 0.2, 0.6))
     folders.write(2, rows(0.1), complete=False)
-    runs = curve_data(settings(find([str(folders.top)]).runs)[0], ["test/accuracy"])["runs"]
+    runs = curve_data(settings(folders.found.runs)[0], ["test/accuracy"])["runs"]
     assert [run["values"]["seed"] for run in runs] == ["0", "1"]
 
 
 def test_a_gap_is_null(folders):
     folders.write(0, rows(0.5, None, 0.7))
-    (data,) = curve_data(settings(find([str(folders.top)]).runs)[0], ["test/accuracy"])["runs"]
+    (data,) = curve_data(settings(folders.found.runs)[0], ["test/accuracy"])["runs"]
     assert data["metrics"]["test/accuracy"]["y"] == [0.5, None, 0.7]
 
 
@@ -388,7 +387,7 @@ def test_in_a_browser(found, tmp_path, width):
 def test_in_a_browser_without_any_metric(folders, tmp_path):
     """Runs that recorded costs only."""
     folders.write(0, [{"round": 0, "cost/params_up": 0}, {"round": 1, "cost/params_up": 5}])
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     text = page("None", report(found, []), found)
     path = tmp_path / "page.html"
     told = "<script>parent.postMessage('whole', '*');</script>"
@@ -416,7 +415,7 @@ def test_settings_that_are_columns_are_filtered_too(folders, tmp_path):
     for rate in (0.1, 0.2):
         changes = {"local.rate": rate, "local.size": 10 * rate, "local.step": -rate}
         folders.write(0, rows(0.1), changes=changes)
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     path = tmp_path / "page.html"
     path.write_text(made(found).replace("</body>", f"{SETTINGS_AS_COLUMNS}</body>"), encoding="utf-8")
     whole = [
@@ -445,7 +444,7 @@ parent.postMessage(JSON.stringify(places), "*");
 def test_values_of_long_names_are_not_cut_off_on_a_narrow_screen(folders, tmp_path):
     for kind in ("one", "other"):
         folders.write(0, rows(*[0.1] * 30), changes={"local.kind": f"{kind} with a name far wider than the screen is"})
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     path = tmp_path / "page.html"
     path.write_text(made(found).replace("</body>", f"{BESIDE_THE_POINTER}</body>"), encoding="utf-8")
     assert json.loads(browse(path, width=390)) == [[True, True]] * 5

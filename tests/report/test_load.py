@@ -22,7 +22,7 @@ from fedrun.config.recorded import current
 from fedrun.experiment.experiment import Experiment
 from fedrun.report.load import LoadedRun
 from fedrun.report.per_run import per_run_csv
-from fedrun.report.runs import Run, find
+from fedrun.report.runs import Run
 from fedrun.system.yaml_file import read_yaml
 
 from ..helpers.run_folders import Folders, rows
@@ -317,7 +317,7 @@ def test_all_runs_as_a_table(folders: Folders) -> None:
     for seed in (0, 1):
         folders.write(seed, rows(0.1, 0.5 + seed / 10), changes={"local.lr": 0.1})
     other = folders.write(0, rows(0.1), changes={"local.lr": 0.2}, strategy="fedprox", complete=False)
-    lines = list(csv.DictReader(io.StringIO(per_run_csv(find([str(folders.top)]).runs))))
+    lines = list(csv.DictReader(io.StringIO(per_run_csv(folders.found.runs))))
     common = {"name": "runs", "dataset": "digits", "test/loss": "0.5", "cost/params_up": "10", "seconds": "0.5"}
     assert {key: lines[0][key] for key in common} == common
     columns = ("strategy", "seed", "complete", "local.lr", "round", "test/accuracy", "seconds")
@@ -339,7 +339,7 @@ def test_strategy_and_dataset_are_the_names_of_their_options(folders: Folders) -
         folders.write(
             0, rows(0.1), strategy=strategy, changes={"strategy._target_": f"fedrun.experiment.strategy.{owner}"}
         )
-    header, *lines = csv.reader(io.StringIO(per_run_csv(find([str(folders.top)]).runs)))
+    header, *lines = csv.reader(io.StringIO(per_run_csv(folders.found.runs)))
     assert [line[header.index("strategy")] for line in lines] == ["fedavg", "ifca"]
     assert len(set(header)) == len(header)
 
@@ -349,7 +349,7 @@ def test_options_are_columns_under_their_groups(folders: Folders) -> None:
     target = "fedrun.uploads.privacy.user_level.UserLevel"
     folders.write(0, rows(0.1), changes={"privacy": {"_target_": target}})
     folders.write(0, rows(0.1), changes={"privacy": None})
-    lines = list(csv.DictReader(io.StringIO(per_run_csv(find([str(folders.top)]).runs))))
+    lines = list(csv.DictReader(io.StringIO(per_run_csv(folders.found.runs))))
     assert [line["privacy"] for line in lines] == ["user_level", ""]
     assert "privacy._target_" not in lines[0]
 

@@ -5,7 +5,6 @@ from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.report import quantities
 from fedrun.report.comparison import report
 from fedrun.report.quantities import Measured, Quantity, spread
-from fedrun.report.runs import find
 from fedrun.report.settings import settings
 from fedrun.system.errors import InputError
 
@@ -13,7 +12,7 @@ from ..helpers.run_folders import rows
 
 
 def only_setting(folders):
-    (setting,), _ = settings(find([str(folders.top)]).runs)
+    (setting,), _ = settings(folders.found.runs)
     return setting
 
 
@@ -50,7 +49,7 @@ def test_virtual_time(folders):
     assert tables["Virtual seconds to a target"].header == ("setting", "seconds to 70 %")
     assert "virtual seconds" in tables["Costs"].header
     folders.write(2, rows(0.2, 0.8), changes={"local.lr": 0.2})  # without a clock
-    timed, untimed = settings(find([str(folders.top)]).runs)[0]
+    timed, untimed = settings(folders.found.runs)[0]
     assert quantities.timed_targets(untimed.runs) == []
     tables = {table.title: table for table in report([timed, untimed], ["test/accuracy"])}
     assert [row[1] for row in tables["Virtual seconds to a target"].rows] == ["25.0 ± 15.0", "-"]
@@ -121,18 +120,18 @@ def test_any_metric_is_found_and_known_ones_come_first(folders):
         "clients/excluded": 0.0,
     }
     folders.write(0, rows(0.5, **more))
-    runs = find([str(folders.top)]).runs
+    runs = folders.found.runs
     assert quantities.metrics(runs) == [
         *("test/accuracy", "test/loss", "clients/gm_appeal", "unseen/accuracy", "own/thing", "server/x")
     ]
     assert [quantity.key for quantity in quantities.costs(runs)] == ["seconds"]  # round 0 has cost nothing
     folders.write(1, rows(0.5, **{**more, "clients/excluded": 1.0}))
-    assert "clients/excluded" in quantities.metrics(find([str(folders.top)]).runs)
+    assert "clients/excluded" in quantities.metrics(folders.found.runs)
 
 
 def test_targets_are_the_runs_and_more(folders):
     folders.write(0, rows(0.5))
-    assert [quantity.key for quantity in quantities.targets(find([str(folders.top)]).runs, [0.5])] == ["0.50", "0.70"]
+    assert [quantity.key for quantity in quantities.targets(folders.found.runs, [0.5])] == ["0.50", "0.70"]
     assert Quantity("rounds to", "0.7").heading == "to 70 %"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from fedrun.report.ranking import ranking
-from fedrun.report.runs import find
 from fedrun.report.settings import settings
 
 from ..helpers.run_folders import rows
@@ -17,7 +16,7 @@ def compared(folders, finals: dict[str, tuple[float, ...] | dict[int, float]], *
         for seed, value in values.items() if isinstance(values, dict) else enumerate(values):
             own = data.get(strategy, "01234567")
             folders.write(seed, rows(0.1, value), strategy=strategy, changes=server, data=own)
-    return settings(find([str(folders.top)]).runs)[0]
+    return settings(folders.found.runs)[0]
 
 
 FINALS = {"fedavg": (0.5, 0.6, 0.7), "turbosvm": (0.51, 0.62, 0.73), "median": (0.5, 0.9, 0.1)}
@@ -105,7 +104,7 @@ def test_own_models_have_no_p_against_a_global_one(folders):
         for seed, value in enumerate(values):
             summary = {"decisions": tested.get(strategy, {"tested": "the global model on 40 pooled test samples"})}
             folders.write(seed, rows(0.1, value), strategy=strategy, changes=server, summary=summary)
-    (table,) = ranking(settings(find([str(folders.top)]).runs)[0])
+    (table,) = ranking(settings(folders.found.runs)[0])
     assert [row[3] for row in table.rows] == ["+2.00 (p = 0.0742)", "-10.00 (p = -)", ""]
     assert table.notes[1].startswith("Not tested alike: ")
 
@@ -118,7 +117,7 @@ def test_settings_on_other_partitions_are_not_ranked_together(folders):
             for seed, value in enumerate(values):
                 changes = {**server, "partition.beta": beta}
                 folders.write(seed, rows(0.1, value), strategy=strategy, changes=changes)
-    (table,) = ranking(settings(find([str(folders.top)]).runs)[0])
+    (table,) = ranking(settings(folders.found.runs)[0])
     assert len(table.rows) == 3
     assert all("beta=0.5" not in row[0] for row in table.rows)
 

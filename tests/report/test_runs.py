@@ -12,7 +12,7 @@ from ..helpers.run_folders import rows
 def test_complete_and_unfinished_runs_are_found(folders):
     whole = folders.write(0, rows(0.1, 0.5, 0.8), strategy="turbosvm", dataset="mnist")
     partial = folders.write(1, rows(0.1, 0.5), strategy="turbosvm", dataset="mnist", complete=False)
-    found = find([str(folders.top)])
+    found = folders.found
     assert [(run.folder, run.seed, run.complete, run.dataset, run.strategy) for run in found.runs] == [
         (whole, 0, True, "mnist", "turbosvm"),
         (partial, 1, False, "mnist", "turbosvm"),
@@ -57,7 +57,7 @@ def test_folders_that_cannot_be_listed_are_named(folders, monkeypatch):
     read, locked = (folders.write(seed, rows(0.1, 0.2, 0.3)) for seed in (0, 1))
     refuse_to_list(monkeypatch, locked)
     problem = f"{locked}: cannot be read (Permission denied); runs in and below it are left out"
-    found = find([str(folders.top)])
+    found = folders.found
     assert ([run.folder for run in found.runs], found.problems) == ([read], (problem,))
     assert find([str(locked)]).problems == (problem,)
 
@@ -67,14 +67,14 @@ def test_a_run_whose_configuration_cannot_be_listed_is_named_once(folders, monke
     (run / ".hydra" / "config.yaml").unlink()
     (run / ".hydra" / "config.yaml").mkdir()  # cannot be read, for root neither
     refuse_to_list(monkeypatch, run / ".hydra")
-    (problem,) = find([str(folders.top)]).problems
+    (problem,) = folders.found.problems
     assert problem.startswith(f"{run}/.hydra/config.yaml: cannot be read (")
 
 
 def test_a_folder_with_nothing_but_a_configuration_that_cannot_be_listed_holds_no_run(folders, monkeypatch):
     (folders.top / ".hydra").mkdir(parents=True)
     refuse_to_list(monkeypatch, folders.top / ".hydra")
-    (problem,) = find([str(folders.top)]).problems
+    (problem,) = folders.found.problems
     assert problem == f"{folders.top}: holds no run (no metrics.jsonl and no summary.json)"
 
 
@@ -127,7 +127,7 @@ def test_a_complete_run_without_a_file_is_damaged(folders, file):
     """The report would otherwise lack a seed with exit status 0."""
     run = folders.write(0, rows(0.1, 0.2, 0.3))
     (run / file).unlink()
-    assert find([str(folders.top)]).damaged.startswith(f"{run}/{file}: is missing; ")
+    assert folders.found.damaged.startswith(f"{run}/{file}: is missing; ")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_metrics_that_were_cut_do_not_pass_for_a_result(folders):
     cut = folders.write(0, rows(0.1, 0.2, 0.9))
     lines = (cut / "metrics.jsonl").read_text().splitlines(keepends=True)
     (cut / "metrics.jsonl").write_text("".join(lines[:2]) + lines[2][:20])
-    found = find([str(folders.top)])
+    found = folders.found
     assert (found.runs, found.damaged) == ((), *found.problems)
     assert found.problems == (
         f"{cut}/metrics.jsonl: is damaged (its last round is 1, but the run has made 2); restore it, or start over "
@@ -176,7 +176,7 @@ def test_content_that_fedrun_did_not_write_is_damage(folders, file, content, com
     """Also in runs without checksums, as these are; a run without rows yet is not damaged."""
     folder = folders.write(0, rows(0.1, 0.2, 0.9), complete=complete)
     (folder / file).write_text(content)
-    found = find([str(folders.top)])
+    found = folders.found
     assert (found.runs, found.damaged) == ((), *found.problems)
     assert found.damaged.startswith(f"{folder / file}{problem}")
     begun = folders.write(1, rows(), complete=False)
@@ -208,7 +208,7 @@ def test_a_configuration_of_any_content_is_read_or_refused(folders, config, prob
     path = folder / ".hydra" / "config.yaml"
     whole = OmegaConf.to_container(OmegaConf.load(path))
     path.write_text(json.dumps({**whole, **config}))
-    found = find([str(folders.top)])
+    found = folders.found
     assert found.problems == ((f"{path}: {problem}; the run is left out",) if problem else ())
 
 
@@ -232,7 +232,7 @@ def test_a_configuration_of_any_content_is_read_or_refused(folders, config, prob
 def test_a_summary_of_other_types_is_damaged(folders, changes):
     path = folders.write(0, rows(0.1, 0.2, 0.3)) / "summary.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-    found = find([str(folders.top)])
+    found = folders.found
     (problem,) = found.problems
     assert problem == found.damaged
     assert problem.startswith(

@@ -1,20 +1,15 @@
 import json
 
-from fedrun.report.runs import find
 from fedrun.report.settings import comparable_text, differing, leaves, settings, written
 
 from ..helpers.run_folders import CONFIG, rows
-
-
-def grouped(folders):
-    return settings(find([str(folders.top)]).runs)
 
 
 def test_runs_that_differ_in_what_changes_no_number_are_one_setting(folders):
     elsewhere = {"data_dir": "elsewhere", "output_dir": "there", "name": "other", "evaluation.train_clients": True}
     folders.write(1, rows(0.1))
     folders.write(0, rows(0.1), changes=elsewhere)
-    (setting,), problems = grouped(folders)
+    (setting,), problems = settings(folders.found.runs)
     assert [run.seed for run in setting.runs] == [0, 1]
     assert (setting.name, problems) == ("digits fedavg", [])
     assert differing([setting]) == []
@@ -24,7 +19,7 @@ def test_a_class_that_is_no_text_is_shown_as_it_is(folders):
     """As in a damaged configuration of an unfinished run, which has no checksum."""
     folders.write(0, rows(0.1))
     folders.write(0, rows(0.1), changes={"partition._target_": 3})
-    assert [setting.name for setting in grouped(folders)[0]] == ["partition=3", "partition=iid"]
+    assert [setting.name for setting in settings(folders.found.runs)[0]] == ["partition=3", "partition=iid"]
 
 
 def test_a_folder_of_which_a_later_version_recorded_a_key_more_is_one_setting(folders):
@@ -34,7 +29,7 @@ def test_a_folder_of_which_a_later_version_recorded_a_key_more_is_one_setting(fo
     folders.write(2, rows(0.1), changes={"strategy.client.variant": "paper", "data_dir": "elsewhere"})
     folders.write(3, rows(0.1), changes={"strategy.client.variant": "other"})
     newer.rename(older.parent / newer.name)
-    first, second = grouped(folders)[0]
+    first, second = settings(folders.found.runs)[0]
     assert [[run.seed for run in setting.runs] for setting in (first, second)] == [[0, 1, 2], [3]]
 
 
@@ -44,7 +39,7 @@ def test_a_part_that_a_later_version_recorded_is_neutral_in_earlier_runs(folders
     folders.write(0, rows(0.1))
     folders.write(1, rows(0.1), changes={part: f"{classes}.InitialWeights"})
     folders.write(2, rows(0.1), changes={part: f"{classes}.WeightsOfRun", "initial.path": "a", "initial.part": "model"})
-    first, second = grouped(folders)[0]
+    first, second = settings(folders.found.runs)[0]
     assert [(setting.name, [run.seed for run in setting.runs]) for setting in (first, second)] == [
         ("initial=random", [0, 1]),
         ("initial=run", [2]),
@@ -60,7 +55,7 @@ def test_a_folder_named_like_a_hash_joins_no_settings(folders):
         strategy = "fedprox" if changes else "fedavg"
         folders.write(seed, rows(0.1), strategy=strategy, changes=changes).rename(date / f"copy{seed}")
         folders.write(seed + 4, rows(0.1), strategy=strategy, changes=changes).rename(date / f"seed={seed + 4}")
-    found = [[run.seed for run in setting.runs] for setting in grouped(folders)[0]]
+    found = [[run.seed for run in setting.runs] for setting in settings(folders.found.runs)[0]]
     assert found == [[0, 1, 4, 5], [2, 3, 6, 7]]
 
 
@@ -71,7 +66,7 @@ def test_runs_that_were_moved_are_joined_by_the_hash_of_their_summaries(folders)
         summary = json.loads((folder / "summary.json").read_text())
         (folder / "summary.json").write_text(json.dumps(summary | {"config_hash": "0123abcd"}))
         folder.rename(folders.top / f"copy{seed}")
-    (setting,), _ = grouped(folders)
+    (setting,), _ = settings(folders.found.runs)
     assert [run.seed for run in setting.runs] == [0, 1]
 
 
@@ -79,7 +74,7 @@ def test_a_class_of_fedrun_whose_module_has_moved_is_one_setting(folders):
     """But not one of another package."""
     for seed, path in enumerate(("fedrun.models.mlp.MLP", "fedrun.earlier.MLP", "mine.MLP")):
         folders.write(seed, rows(0.1), changes={"model": {"_target_": path}})
-    own, fedruns = grouped(folders)[0]
+    own, fedruns = settings(folders.found.runs)[0]
     assert [[run.seed for run in setting.runs] for setting in (own, fedruns)] == [[2], [0, 1]]
 
 
@@ -87,7 +82,7 @@ def test_word_vectors_may_lie_elsewhere(folders):
     """Their path follows from data_dir."""
     for seed, path in enumerate(("data/glove/200d.txt", "/datasets/glove/200d.txt")):
         folders.write(seed, rows(0.1), changes={"dataset.vectors": path})
-    (setting,), _ = grouped(folders)
+    (setting,), _ = settings(folders.found.runs)
     assert [run.seed for run in setting.runs] == [0, 1]
 
 
@@ -96,7 +91,7 @@ def test_runs_on_other_data_are_no_seeds_of_a_setting(folders):
     other = folders.write(1, rows(0.1), data="the whole")
     folders.write(2, rows(0.1), complete=False)  # of which it is not known
     folders.write(3, rows(0.1), data="a tenth")
-    (setting,), problems = grouped(folders)
+    (setting,), problems = settings(folders.found.runs)
     assert [run.seed for run in setting.runs] == [0, 2, 3]
     assert problems == [f"{other}: the same setting as {first}, but on other data; left out"]
 
@@ -106,7 +101,7 @@ def test_settings_are_named_by_what_differs(folders):
     folders.write(0, rows(0.1))
     folders.write(0, rows(0.1), changes={"local.lr": 0.2})
     folders.write(0, rows(0.1), strategy="turbosvm", changes=turbosvm)
-    found, _ = grouped(folders)
+    found, _ = settings(folders.found.runs)
     assert [setting.name for setting in found] == ["fedavg local.lr=0.1", "fedavg local.lr=0.2", "turbosvm"]
     keys = differing(found)
     assert keys == ["local.lr", "strategy.server._target_", "strategy.server.lr"]
@@ -117,7 +112,7 @@ def test_settings_are_named_by_what_differs(folders):
 def test_an_option_placed_below_another_one_has_its_name(folders):
     for base in ("fedavg.FedAvg", "fedopt.FedAdam"):
         folders.write(0, rows(0.1), changes={"strategy.server.base": {"_target_": f"fedrun.strategies.{base}"}})
-    assert [setting.name for setting in grouped(folders)[0]] == [
+    assert [setting.name for setting in settings(folders.found.runs)[0]] == [
         "strategy.server.base=fedadam",
         "strategy.server.base=fedavg",
     ]
@@ -127,9 +122,9 @@ def test_keys_that_follow_from_a_choice_are_named_only_where_they_must_be(folder
     labels = {"partition._target_": "fedrun.data.partitions.labels.Labels", "partition.labels_per_client": 2}
     folders.write(0, rows(0.1))
     folders.write(0, rows(0.1), changes=labels)
-    assert [setting.name for setting in grouped(folders)[0]] == ["partition=iid", "partition=labels"]
+    assert [setting.name for setting in settings(folders.found.runs)[0]] == ["partition=iid", "partition=labels"]
     folders.write(0, rows(0.1), changes=labels | {"partition.labels_per_client": 3})
-    assert [setting.name for setting in grouped(folders)[0]] == [
+    assert [setting.name for setting in settings(folders.found.runs)[0]] == [
         "partition=iid",
         "partition=labels partition.labels_per_client=2",
         "partition=labels partition.labels_per_client=3",
@@ -139,7 +134,7 @@ def test_keys_that_follow_from_a_choice_are_named_only_where_they_must_be(folder
 def test_one_client_is_not_all_clients(folders):
     folders.write(0, rows(0.1), changes={"clients_per_round": 1})
     folders.write(0, rows(0.1), changes={"clients_per_round": 1.0})
-    found, _ = grouped(folders)
+    found, _ = settings(folders.found.runs)
     assert [setting.name for setting in found] == ["clients_per_round=1", "clients_per_round=1.0"]
     key = "clients_per_round"
     assert comparable_text({key: 1}) != comparable_text({key: 1.0}) != comparable_text({key: "1.0"})
@@ -150,7 +145,7 @@ def test_numbers_are_the_same_however_they_are_written(folders):
     folders.write(0, rows(0.1), changes={"local.momentum": 0, "local.lr": 0.1})
     folders.write(1, rows(0.1), changes={"local.momentum": 0.0, "local.lr": 0.1})
     folders.write(0, rows(0.1), changes={"local.momentum": 0.0, "local.lr": 1})
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     assert [(setting.name, len(setting.runs)) for setting in found] == [("local.lr=0.1", 2), ("local.lr=1", 1)]
     assert differing(found) == ["local.lr"]
 
@@ -159,7 +154,7 @@ def test_of_two_runs_with_one_seed_the_complete_one_counts(folders):
     first = folders.write(0, rows(0.1), complete=False)
     second = folders.write(0, rows(0.2))
     third = folders.write(0, rows(0.3))
-    (setting,), problems = grouped(folders)
+    (setting,), problems = settings(folders.found.runs)
     assert [run.folder for run in setting.runs] == [second]
     assert {problem.partition(":")[0] for problem in problems} == {str(first), str(third)}
     assert all(f"the same setting and seed as {second}" in problem for problem in problems)
@@ -178,7 +173,7 @@ def test_leaves():
 def test_numbers_in_names_are_sorted_by_size(folders):
     for lr in (0.5, 10.0, -0.5, 0.05, 1e-3, -2.0, 2.0):
         folders.write(0, rows(0.1), changes={"local.lr": lr})
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     assert [setting.name for setting in found] == [f"local.lr={lr}" for lr in (-2.0, -0.5, 0.001, 0.05, 0.5, 2.0, 10.0)]
 
 

@@ -6,7 +6,6 @@ from fedrun.experiment.clock.base import VIRTUAL_SECONDS
 from fedrun.report.baselines import Baselines
 from fedrun.report.comparison import difference_table, reported_quantities
 from fedrun.report.quantities import Quantity
-from fedrun.report.runs import find
 from fedrun.report.settings import settings
 from fedrun.report.significance import CENSORED, TOO_FEW, _p, compare, exact_differences, smallest_p
 
@@ -21,7 +20,7 @@ def pair(folders, ours, baseline):
         folders.write(seed, rows(0.0, value / 100), changes={"local.lr": 0.5})
     for seed, value in baseline.items():
         folders.write(seed, rows(0.0, value / 100))
-    found, _ = settings(find([str(folders.top)]).runs)
+    found, _ = settings(folders.found.runs)
     return found[::-1]  # sorted, local.lr=0.5 is last
 
 
@@ -82,7 +81,7 @@ def test_virtual_seconds_are_compared_as_rounds_are(folders):
         for seed, time in enumerate(times):
             content = [row | {VIRTUAL_SECONDS: time * row["round"]} for row in rows(0.1, 0.8)]
             folders.write(seed, content, changes={"local.lr": lr})
-    baseline, ours = settings(find([str(folders.top)]).runs)[0]
+    baseline, ours = settings(folders.found.runs)[0]
     result = compare(ours, baseline, Quantity("seconds to", "0.70"), "t")
     assert (result.difference, result.p) == (-13.0, pytest.approx(1 - 2 * math.atan(13 / 3) / math.pi))
     assert compare(ours, baseline, Quantity("seconds to", "0.90"), "t").reason == CENSORED
@@ -111,7 +110,7 @@ def test_adaptive_runs_tell_nothing_of_targets_they_did_not_look_for(folders):
     for seed in (0, 1):
         folders.write(seed, rows(None, None, 0.8), changes={"evaluation": {"adaptive": True}})
         folders.write(seed, rows(0.1, 0.68), changes={"local.lr": 0.5})
-    one, other = settings(find([str(folders.top)]).runs)[0]
+    one, other = settings(folders.found.runs)[0]
     result = compare(one, other, Quantity("rounds to", "0.65"), "t")
     assert (result.seeds, result.difference, result.reason) == ((), None, TOO_FEW)
 
@@ -121,5 +120,5 @@ def test_a_difference_of_huge_values(folders):
     for lr, value in ((0.5, 1.7e308), (0.1, 0.0)):
         for seed in (0, 1):
             folders.write(seed, rows(0.1, 0.2, **{"test/perplexity": value}), changes={"local.lr": lr})
-    baseline, ours = settings(find([str(folders.top)]).runs)[0]
+    baseline, ours = settings(folders.found.runs)[0]
     assert compare(ours, baseline, Quantity("final", "test/perplexity"), "t").difference == 1.7e308

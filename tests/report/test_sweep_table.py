@@ -4,7 +4,6 @@ import pytest
 from rich.console import Console
 
 from fedrun.experiment.clock.base import VIRTUAL_SECONDS
-from fedrun.report.runs import find
 from fedrun.report.settings import settings
 from fedrun.report.sweep_table import show, sweep_table, tabulate
 
@@ -24,12 +23,8 @@ def write(folders, strategy, seed, *accuracies, changes=None, **more):
     return folders.write(seed, content, strategy=strategy, changes=changes, **more)
 
 
-def compared(folders):
-    return settings(find([str(folders.top)]).runs)
-
-
 def table(folders):
-    return tabulate(*compared(folders))
+    return tabulate(*settings(folders.found.runs))
 
 
 @pytest.fixture
@@ -40,7 +35,7 @@ def two(folders):
     write(folders, "fedavg", 1, 0.1, 0.2, 0.4, 0.62, changes=changes)
     for seed in (0, 1):
         write(folders, "turbosvm", seed, 0.1, 0.5 + seed / 10, 0.7, 0.80, changes=changes)
-    return compared(folders)[0]
+    return settings(folders.found.runs)[0]
 
 
 def test_two_strategies_at_80_columns(two):
@@ -113,7 +108,7 @@ def test_in_a_file_nothing_is_folded(folders, terminal):
     for hidden in ("1", long):
         write(folders, "fedavg", 0, 0.1, 0.5, changes={"model.hidden": hidden})
     console = Console(width=80, file=io.StringIO(), force_terminal=terminal, color_system=None)
-    show(sweep_table(compared(folders)[0]), console)
+    show(sweep_table(settings(folders.found.runs)[0]), console)
     written = console.file.getvalue().splitlines()
     assert any(long in line for line in written) != terminal
 
@@ -122,7 +117,7 @@ def test_brackets_in_a_name_are_not_markup(folders):
     for size in (1, 2):
         write(folders, "fedavg", 0, 0.1, 0.5, changes={"model.layers": [size]})
     console = Console(width=80, file=io.StringIO())
-    console.print(sweep_table(compared(folders)[0]))
+    console.print(sweep_table(settings(folders.found.runs)[0]))
     assert "model.layers=[1]" in console.file.getvalue()
 
 

@@ -20,7 +20,6 @@ from fedrun.report.papers.figure import (
     of_experiment,
     of_table,
 )
-from fedrun.report.runs import find
 from fedrun.report.settings import leaves
 from fedrun.runs.display.panels import Published
 from fedrun.system.errors import InputError
@@ -60,7 +59,7 @@ def test_a_figure_from_a_tables_runs(folders, tmp_path):
         cell = table[position]
         if cell.strategy in ("fedavg", "moon") and cell.metric == "f1":
             folders.write(0, rows(0.1, 0.8), strategy=cell.strategy, config=config)
-    runs = find([str(folders.top)]).runs
+    runs = folders.found.runs
     assert len(runs) == 4  # two strategies with 1 and 2 epochs
     panels, scale = of_table(load_figure("turbosvm/figure1"), None, runs)
     assert scale == "smoke"
@@ -91,7 +90,7 @@ def test_the_papers_numbers_are_points_of_the_lines(folders):
             at = {"#C=2", "iid"} & {cell.setting["partition"]} and cell.setting.get("C", "0.1") == "0.1"
             if at and cell.dataset != "cifar10" and cell.metric == metric and cell.strategy in ("fedavg", "fedconcat"):
                 folders.write(0, rows(0.1, 0.8), strategy=cell.strategy, config=config)
-    runs = find([str(folders.top)]).runs
+    runs = folders.found.runs
     panels, _ = of_table(load_figure("fedumf/figure4"), "full", runs)
     rounds = (6, 9, 11, 15, 23, 38)
     assert panels["C 0.1"]["fedavg"].published == {
@@ -112,7 +111,7 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
         config = job_config(["experiment=fedumf/figure_alpha", "scale=smoke", f"strategy.server.alpha={alpha}"])
         folders.write(seed, rows(0.1, 0.8), strategy="fedumf", config=config)
     figure = load_figure("fedumf/figure_alpha")
-    panels, scale = of_experiment(figure, None, find([str(folders.top)]).runs)
+    panels, scale = of_experiment(figure, None, folders.found.runs)
     assert scale == "smoke"
     assert {name: [run.seed for run in line.runs] for name, line in panels[""].items()} == {
         "alpha=0.1": [0, 1],
@@ -121,11 +120,11 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
     assert grouped(figure, []) == {}
     # of a larger scale there are runs, but none that the figure shows
     elsewhere = replace(figure, where={"strategy": ("fedavg",)})
-    assert of_experiment(elsewhere, None, find([str(folders.top)]).runs) == ({}, None)
+    assert of_experiment(elsewhere, None, folders.found.runs) == ({}, None)
     copied = job_config(["experiment=fedumf/figure_alpha", "scale=smoke", "strategy.server.alpha=0.1"])
     copied["output_dir"] = "elsewhere"
     folders.write(0, rows(0.1, 0.9), strategy="fedumf", config=copied)
-    panels, _ = of_experiment(figure, None, find([str(folders.top)]).runs)
+    panels, _ = of_experiment(figure, None, folders.found.runs)
     assert [run.seed for run in panels[""]["alpha=0.1"].runs] == [0, 1]  # a seed counts once
     repeated = job_config(
         ["experiment=fedumf/figure_alpha", "scale=smoke", "strategy.server.alpha=0.1", "local.lr=0.003"]
@@ -134,7 +133,7 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
     with pytest.raises(
         InputError, match=r"the line alpha=0\.1 has runs of several settings, such as local\.lr=.* and "
     ):
-        of_experiment(figure, None, find([str(folders.top)]).runs)
+        of_experiment(figure, None, folders.found.runs)
 
 
 def test_a_figure_that_does_not_exist():

@@ -19,7 +19,6 @@ from fedrun.report.papers.paper_table import paper_table
 from fedrun.report.papers.readings import SpeedUp
 from fedrun.report.papers.results import results
 from fedrun.report.papers.table_reading import TableReading
-from fedrun.report.runs import find
 from fedrun.system.errors import InputError
 
 from ...helpers.job_configs import job_config
@@ -115,7 +114,7 @@ def test_a_sweep_that_makes_no_cell_is_named(own: Path, folders: Folders) -> Non
     (own / TABLE).write_text(EXPERIMENT.replace('local.lr: "0.1,0.2"', "local.lr: [0.1, 0.2]"))
     write(folders)
     with pytest.raises(InputError) as refused:
-        paper_table("mine/table1", None, find([str(folders.top)]).runs)
+        paper_table("mine/table1", None, folders.found.runs)
     assert str(refused.value) == (
         "table mine/table1: no job of its sweep makes a cell; the first cell needs strategy=fedavg local.lr=0.1, the "
         "first job has strategy=fedavg local.lr=[0.1,0.2]; several values of a key are written without brackets, such "
@@ -130,7 +129,7 @@ def test_a_cell_without_a_job_is_left_out_and_not_out_of_reach(own: Path, folder
     (own / TABLE).write_text(EXPERIMENT.replace(everywhere, f'params: {{seed: "0,1"}}\n    {grids}'))
     for strategy, lr in (("fedavg", 0.1), ("fedavg", 0.2), ("strong", 0.1)):
         write(folders, strategy, lr)
-    (table,) = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
+    (table,) = paper_table("mine/table1", None, folders.found.runs).tables
     assert table.rows[1] == ("strong", "75.0", "71.0 ± 1.0", "-4.0", "-", "left out", "-")
     assert table.notes[0] == "Left out at scale full: 1 of 4 cells."
 
@@ -148,7 +147,7 @@ def test_runs_of_another_experiment_fill_cells_and_seeds_without_an_own_run(
         config = job_config(["experiment=mine/table1", "name=mine/more", "rounds=3", f"local.lr={lr}"])
         for seed in (0, 1):
             folders.write(seed, rows(0.1, 0.3, 0.8), config=config)
-    (table,) = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
+    (table,) = paper_table("mine/table1", None, folders.found.runs).tables
     assert table.rows[0] == ("fedavg", "71.5", "75.0 ± 5.0", "+3.5")
     assert table.above[1:] == (
         "Also read: 1 run of mine/more.",
@@ -165,7 +164,7 @@ def test_a_paper_may_write_a_number_without_a_point(own: Path, folders: Folders)
     (own / TABLE).write_text(EXPERIMENT.replace("0.1,0.2", "0.1,1.0"))
     (own / CSV).write_text(NUMBERS.replace("lr=0.2", "lr=1"))
     write(folders, lr=1.0)
-    (table,) = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
+    (table,) = paper_table("mine/table1", None, folders.found.runs).tables
     assert table.rows[0] == ("fedavg", "71.5", "71.0 ± 1.0", "-0.5")
 
 
@@ -174,7 +173,7 @@ def test_what_one_block_does_not_show_is_in_its_heading(own: Path, folders: Fold
     (own / CSV).write_text(NUMBERS + "mine,T1,,lr=0.1,fedavg,loss,0.3,,\nmine,T1,,lr=0.1,strong,loss,0.3,,\n")
     for lr in (0.1, 0.2):
         write(folders, lr=lr)
-    accuracies, losses = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
+    accuracies, losses = paper_table("mine/table1", None, folders.found.runs).tables
     assert accuracies.title == losses.title == "Mine, table 1"
     assert (accuracies.part, losses.part) == ("metric accuracy", "metric loss, lr 0.1")
     assert losses.header == ("strategy", "paper", "ours", "difference")
@@ -184,7 +183,7 @@ def test_a_misspelt_metric_beside_another_is_noted(own: Path, folders: Folders) 
     (own / TABLE).write_text(EXPERIMENT.replace("loss: {metric: test/loss", "loss: {metric: test/lost"))
     (own / CSV).write_text(NUMBERS + "mine,T1,,lr=0.1,fedavg,loss,0.3,,\n")
     write(folders)
-    *_, losses = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
+    *_, losses = paper_table("mine/table1", None, folders.found.runs).tables
     assert losses.notes[0] == "No run has test/lost, from which loss is read."
 
 
@@ -192,7 +191,7 @@ def test_a_row_without_a_run_has_the_papers_numbers(own: Path, folders: Folders)
     """0.7 and 0.72 are 71.0 ± 1.0 percent; the paper has 70.0."""
     write(folders)
     write(folders, lr=0.2, final=0.6)
-    (table,) = paper_table("mine/table1", None, find([str(folders.top)]).runs).tables
+    (table,) = paper_table("mine/table1", None, folders.found.runs).tables
     parts = ("paper", "ours", "difference")
     assert table.header == ("strategy", *(f"lr={lr}: {part}" for lr in ("0.1", "0.2") for part in parts))
     assert table.rows == (
@@ -201,7 +200,7 @@ def test_a_row_without_a_run_has_the_papers_numbers(own: Path, folders: Folders)
     )
     assert table.notes[0] == "Not run yet: 2 of 4 cells."
     assert table.above[0].startswith("Scale: full (fedrun --config-dir own experiment=mine/table1). ")
-    overview, *_ = results(find([str(folders.top)]).runs)
+    overview, *_ = results(folders.found.runs)
     assert [row[0] for row in overview.rows] == ["mine/table1"]
 
 
@@ -217,7 +216,7 @@ def test_without_the_papers_numbers_a_table_has_ours(own: Path, folders: Folders
         ("fedavg", {"lr": "0.2", "clients": "default"}, "accuracy", "%"),
     ]
     assert len(cells) == 8  # two strategies, two rates, two metrics
-    accuracy, loss = paper_table("mine/table1", "full", find([str(folders.top)]).runs).tables
+    accuracy, loss = paper_table("mine/table1", "full", folders.found.runs).tables
     assert accuracy.header == ("strategy", "lr=0.1: ours", "lr=0.2: ours")
     assert accuracy.rows == (("fedavg", "71.0 ± 1.0", "not run"), ("strong", "not run", "81.0 ± 1.0"))
     assert loss.rows == (("fedavg", "0.290 ± 0.010", "not run"), ("strong", "not run", "0.190 ± 0.010"))

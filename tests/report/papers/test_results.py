@@ -3,19 +3,14 @@ import pytest
 from fedrun.report.papers.cell_jobs import cell_configs
 from fedrun.report.papers.paper_table import paper_table
 from fedrun.report.papers.results import results
-from fedrun.report.runs import find
 from fedrun.system.errors import InputError
 
 from ...helpers.job_configs import job_config
 from ...helpers.run_folders import CONFIG, rows
 
 
-def found(folders):
-    return find([str(folders.top)]).runs
-
-
 def tables(folders):
-    return results(found(folders))
+    return results(folders.found.runs)
 
 
 def test_every_table_that_has_runs(folders):
@@ -69,7 +64,7 @@ def test_tables_that_share_runs_but_have_none_of_their_own_are_left_out(folders)
     with pytest.raises(
         InputError, match=r"^table fedconcat/table5: its finished runs belong to no cell of this table$"
     ):
-        paper_table("fedconcat/table5", None, found(folders))
+        paper_table("fedconcat/table5", None, folders.found.runs)
 
 
 def test_runs_that_only_show_that_a_table_can_be_made_are_left_out(folders):
