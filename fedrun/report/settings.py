@@ -131,8 +131,7 @@ def settings(runs: Sequence[Run]) -> tuple[list[Setting], list[str]]:
 
 def renamed(settings: Sequence[Setting]) -> list[Setting]:
     """The settings, each with the shortest name that tells it from the others of these."""
-    names = _names([(setting.runs[0], setting.leaves) for setting in settings])
-    return [replace(setting, name=name) for name, setting in zip(names, settings, strict=True)]
+    return [replace(setting, name=name) for name, setting in zip(_names(settings), settings, strict=True)]
 
 
 def _with_all_parts(runs: Sequence[Run]) -> Sequence[Run]:
@@ -214,29 +213,29 @@ def _nodes(key: str) -> list[str]:
     return list(accumulate(key.split("."), "{}.{}".format))
 
 
-def _names(settings: Sequence[tuple[Run, Leaves]]) -> list[str]:
+def _names(settings: Sequence[Setting]) -> list[str]:
     """Dataset and strategy where they differ, and the keys that differ between settings with the same two.
 
     Keys that only some of these have depend on another key's value. They are named only if the names would be equal
     without them: first those that differ between settings with the same class, then all.
     """
-    pairs = [(run.dataset, run.strategy) for run, _ in settings]
+    pairs = [(setting.dataset, setting.strategy) for setting in settings]
     several = [len(set(values)) > 1 for values in zip(*pairs, strict=True)]
     alike: dict[tuple[str, str], list[Leaves]] = {}
-    for pair, (_, content) in zip(pairs, settings, strict=True):
-        alike.setdefault(pair, []).append(content)
+    for pair, setting in zip(pairs, settings, strict=True):
+        alike.setdefault(pair, []).append(setting.leaves)
     differing = {pair: varying(peers) for pair, peers in alike.items()}
 
-    def name(pair: tuple[str, str], content: Leaves, named: Callable[[str, Leaves, list[Leaves]], bool]) -> str:
-        keys = [key for key in differing[pair] if named(key, content, alike[pair])]
+    def name(pair: tuple[str, str], content: Leaves, is_named: Callable[[str, Leaves, list[Leaves]], bool]) -> str:
+        keys = [key for key in differing[pair] if is_named(key, content, alike[pair])]
         parts = [part for part, differs in zip(pair, several, strict=True) if differs]
         return " ".join([*parts, *(f"{short_key(key)}={written(content, key)}" for key in keys)]) or " ".join(pair)
 
-    def names(named: Callable[[str, Leaves, list[Leaves]], bool]) -> list[str]:
-        return [name(pair, content, named) for pair, (_, content) in zip(pairs, settings, strict=True)]
+    def names(is_named: Callable[[str, Leaves, list[Leaves]], bool]) -> list[str]:
+        return [name(pair, setting.leaves, is_named) for pair, setting in zip(pairs, settings, strict=True)]
 
-    for named in (_everywhere, _within_class):
-        short = names(named)
+    for is_named in (_everywhere, _within_class):
+        short = names(is_named)
         if len(set(short)) == len(short):
             return short
     long = names(lambda key, content, peers: True)  # classes with the same name in two modules are still equal
