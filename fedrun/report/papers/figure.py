@@ -14,7 +14,7 @@ from fedrun.config.allowed_values import in_message
 from fedrun.config.config_class import config_class
 from fedrun.config.dotted_keys import value_at
 from fedrun.config.experiments import experiment_sweep
-from fedrun.config.grids import SCALES, Scale
+from fedrun.config.grids import Scale
 from fedrun.config.options import content, option_files
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.report.papers.cell_jobs import cell_configs
@@ -147,8 +147,11 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
         InputError: there is no such figure, or there are no complete runs for it.
     """
     figure = load_figure(name)
-    panels, scale = (of_table if has_table(figure) else of_experiment)(figure, scale, runs)
-    if not panels:
+    panels_of = of_table if has_table(figure) else of_experiment
+    for one in available(figure.experiment, runs) if scale is None else [scale]:
+        if panels := panels_of(figure, one, runs):
+            break
+    else:
         arguments = command_arguments(figure.experiment, scale)
         raise InputError(f"figure {name}: no finished runs; start them with: fedrun {arguments}")
     used = [*{id(run): run for lines in panels.values() for line in lines.values() for run in line.runs}.values()]
@@ -162,17 +165,17 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
         for metric in figure.metrics
     }
     data, seeds = sorted({run.dataset for run in used}), sorted({run.seed for run in used})
-    stand_ins = " with stand-ins for the paper's data or model" * (has_table(figure) and has_stand_ins(figure, scale))
-    caption = f"scale {scale}{stand_ins}; data {', '.join(data)}; seeds {', '.join(map(str, seeds))}"
+    stand_ins = " with stand-ins for the paper's data or model" * (has_table(figure) and has_stand_ins(figure, one))
+    caption = f"scale {one}{stand_ins}; data {', '.join(data)}; seeds {', '.join(map(str, seeds))}"
     plot_panels(drawn, path, figure.against, f"{figure.title}\n{caption}")
     return figure.open
 
 
-def has_stand_ins(figure: Figure, scale: Scale | None) -> bool:
+def has_stand_ins(figure: Figure, scale: Scale) -> bool:
     """Whether some of the figure's lines have substitutes for what the table's coordinates name."""
     reading = load_table(figure.experiment)
     shown = (cell for cell in reading.cells() if figure.holds(cell.coordinates))
-    return scale is not None and any(reading.substitutes(cell, scale) for cell in shown)
+    return any(reading.substitutes(cell, scale) for cell in shown)
 
 
 def has_table(figure: Figure) -> bool:
@@ -180,18 +183,13 @@ def has_table(figure: Figure) -> bool:
     return figure.experiment in tables()
 
 
-def of_table(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[Panels, Scale | None]:
-    """The runs of the figure's lines among those of a table, and their scale."""
+def of_table(figure: Figure, scale: Scale, runs: Sequence[Run]) -> Panels:
+    """The runs of the figure's lines among those of a table at a scale."""
     reading = load_table(figure.experiment)
     table = reading.cells()
-    for one in available(figure.experiment, runs) if scale is None else [scale]:
-        matched = match(cell_configs(figure.experiment, one), of_scale(figure, one, runs))
-        runs_at = [
-            (table[position].coordinates, cell_runs) for position, cell_runs in matched.runs.items() if cell_runs
-        ]
-        if panels := grouped(figure, runs_at):
-            return with_published(panels, figure, reading, one), one
-    return {}, scale
+    matched = match(cell_configs(figure.experiment, scale), of_scale(figure, scale, runs))
+    runs_at = [(table[position].coordinates, cell_runs) for position, cell_runs in matched.runs.items() if cell_runs]
+    return with_published(grouped(figure, runs_at), figure, reading, scale)
 
 
 def of_scale(figure: Figure, scale: Scale, runs: Sequence[Run]) -> list[Run]:
@@ -244,17 +242,14 @@ def published(cell: Cell, reading: TableReading, metric: str, end: int | None) -
     return None
 
 
-def of_experiment(figure: Figure, scale: Scale | None, runs: Sequence[Run]) -> tuple[Panels, Scale | None]:
-    """The runs of the figure's lines among those of an experiment without a table, and their scale."""
-    for one in SCALES if scale is None else [scale]:
-        found, _ = settings(of_scale(figure, one, runs))
-        panels = grouped(figure, [(_coordinates(setting), setting.runs) for setting in found])
-        for lines in panels.values():
-            for name_of_line, line in lines.items():
-                _check_alike(figure, name_of_line, line.runs)
-        if panels:
-            return panels, one
-    return {}, scale
+def of_experiment(figure: Figure, scale: Scale, runs: Sequence[Run]) -> Panels:
+    """The runs of the figure's lines among those of an experiment without a table at a scale."""
+    found, _ = settings(of_scale(figure, scale, runs))
+    panels = grouped(figure, [(_coordinates(setting), setting.runs) for setting in found])
+    for lines in panels.values():
+        for name, line in lines.items():
+            _check_alike(figure, name, line.runs)
+    return panels
 
 
 def _coordinates(setting: Setting) -> dict[str, str]:

@@ -61,21 +61,18 @@ def test_a_figure_from_a_tables_runs(folders, tmp_path):
             folders.write(0, rows(0.1, 0.8), strategy=cell.strategy, config=config)
     runs = folders.found.runs
     assert len(runs) == 4  # two strategies with 1 and 2 epochs
-    panels, scale = of_table(load_figure("turbosvm/figure1"), None, runs)
-    assert scale == "smoke"
-    ((title, lines),) = panels.items()
+    ((title, lines),) = of_table(load_figure("turbosvm/figure1"), "smoke", runs).items()
     assert (title, sorted(lines)) == ("", ["fedavg E=1", "fedavg E=2"])
     assert not any(any(line.published.values()) for line in lines.values())  # digits stand in for the paper's data
     assert [run.config["local"]["epochs"] for line in lines.values() for run in line.runs] == [1, 2]
-    five, _ = of_table(load_figure("turbosvm/figure5"), "smoke", runs)
-    assert {title: sorted(lines) for title, lines in five.items()} == {
+    figure = load_figure("turbosvm/figure5")
+    assert {title: sorted(lines) for title, lines in of_table(figure, "smoke", runs).items()} == {
         "E 1": ["fedavg", "moon"],
         "E 2": ["fedavg", "moon"],
     }
-    figure = load_figure("turbosvm/figure5")
-    assert [has_stand_ins(figure, scale) for scale in ("smoke", "full", None)] == [True, False, False]
+    assert [has_stand_ins(figure, scale) for scale in ("smoke", "full")] == [True, False]
     picture = tmp_path / "figure.png"
-    assert "not known" in draw_figure("turbosvm/figure5", "smoke", runs, picture)
+    assert "not known" in draw_figure("turbosvm/figure5", None, runs, picture)  # the scale of the runs
     assert picture.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(InputError, match=r"^figure turbosvm/figure5: no finished runs; .* scale=small$"):
         draw_figure("turbosvm/figure5", "small", runs, picture)
@@ -91,14 +88,14 @@ def test_the_papers_numbers_are_points_of_the_lines(folders):
             if at and cell.dataset != "cifar10" and cell.metric == metric and cell.strategy in ("fedavg", "fedconcat"):
                 folders.write(0, rows(0.1, 0.8), strategy=cell.strategy, config=config)
     runs = folders.found.runs
-    panels, _ = of_table(load_figure("fedumf/figure4"), "full", runs)
+    panels = of_table(load_figure("fedumf/figure4"), "full", runs)
     rounds = (6, 9, 11, 15, 23, 38)
     assert panels["C 0.1"]["fedavg"].published == {
         "test/accuracy": tuple(
             Published(r, a) for r, a in zip(rounds, (0.92, 0.93, 0.94, 0.95, 0.96, 0.97), strict=True)
         )
     }
-    panels, _ = of_table(load_figure("fedconcat/figure_fmnist"), "full", runs)
+    panels = of_table(load_figure("fedconcat/figure_fmnist"), "full", runs)
     lines = panels["partition #C=2"]
     assert {name: line.published["test/accuracy"] for name, line in lines.items()} == {
         "fedavg": (Published(1, pytest.approx(0.79), value_std=pytest.approx(0.047)),),  # the runs end in round 1
@@ -111,20 +108,18 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
         config = job_config(["experiment=fedumf/figure_alpha", "scale=smoke", f"strategy.server.alpha={alpha}"])
         folders.write(seed, rows(0.1, 0.8), strategy="fedumf", config=config)
     figure = load_figure("fedumf/figure_alpha")
-    panels, scale = of_experiment(figure, None, folders.found.runs)
-    assert scale == "smoke"
+    panels = of_experiment(figure, "smoke", folders.found.runs)
     assert {name: [run.seed for run in line.runs] for name, line in panels[""].items()} == {
         "alpha=0.1": [0, 1],
         "alpha=1.0": [0],
     }
     assert grouped(figure, []) == {}
-    # of a larger scale there are runs, but none that the figure shows
     elsewhere = replace(figure, where={"strategy": ("fedavg",)})
-    assert of_experiment(elsewhere, None, folders.found.runs) == ({}, None)
+    assert of_experiment(elsewhere, "smoke", folders.found.runs) == {}
     copied = job_config(["experiment=fedumf/figure_alpha", "scale=smoke", "strategy.server.alpha=0.1"])
     copied["output_dir"] = "elsewhere"
     folders.write(0, rows(0.1, 0.9), strategy="fedumf", config=copied)
-    panels, _ = of_experiment(figure, None, folders.found.runs)
+    panels = of_experiment(figure, "smoke", folders.found.runs)
     assert [run.seed for run in panels[""]["alpha=0.1"].runs] == [0, 1]  # a seed counts once
     repeated = job_config(
         ["experiment=fedumf/figure_alpha", "scale=smoke", "strategy.server.alpha=0.1", "local.lr=0.003"]
@@ -133,7 +128,7 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
     with pytest.raises(
         InputError, match=r"the line alpha=0\.1 has runs of several settings, such as local\.lr=.* and "
     ):
-        of_experiment(figure, None, folders.found.runs)
+        of_experiment(figure, "smoke", folders.found.runs)
 
 
 def test_a_figure_that_does_not_exist():
