@@ -90,13 +90,16 @@ class LoadedRun:
         """The dataset option of the run.
 
         Raises:
-            InputError: the run's data were in memory and are not given.
+            InputError: the run's data were in memory and are not given, or its configuration has no dataset.
         """
+        from fedrun.data.datasets.base import require_dataset_config
+
         if self.own_dataset is not None:
             return self.own_dataset
-        if str(self.config["dataset"].get("_target_")).endswith(".InMemory"):
+        if str(value_at(self.config, "dataset._target_")).endswith(".InMemory"):
             raise InputError(f"{self.folder}: was run on data in memory; pass them: fedrun.load(folder, dataset=...)")
         dataset: DatasetConfig = self._part("dataset")
+        require_dataset_config(dataset)
         return dataset
 
     @cached_property

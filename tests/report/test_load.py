@@ -25,7 +25,7 @@ from fedrun.report.per_run import per_run_csv
 from fedrun.report.runs import Run
 from fedrun.system.yaml_file import read_yaml
 
-from ..helpers.run_folders import Folders, rows
+from ..helpers.run_folders import CONFIG, Folders, rows
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "runs"
 
@@ -282,6 +282,13 @@ def test_a_run_on_data_in_memory(tmp_path: Path, plain: None) -> None:
     assert len(fedrun.load(folder, data).predict(torch.from_numpy(test[0]), client=4)) == 12
     with pytest.raises(fedrun.InputError, match=r"was run on data in memory; pass them: fedrun.load"):
         fedrun.load(folder).client_network(4)
+
+
+@pytest.mark.parametrize("dataset", [None, 1.5, {}])
+def test_a_configuration_without_a_dataset(folders: Folders, dataset: object) -> None:
+    run = fedrun.load(folders.write(0, rows(0.1, 0.8), config={**CONFIG, "dataset": dataset}))
+    with pytest.raises(fedrun.InputError, match="^dataset"):
+        _ = run.dataset
 
 
 def test_own_images_of_another_shape_than_the_default_datasets(tmp_path: Path, plain: None) -> None:
