@@ -76,6 +76,6 @@ def _sweep(name: str, folder: Path | None) -> ExperimentSweep:
 
         with composing(chosen, folder):
             config = hydra_config(chosen, folder)
-        return ExperimentSweep(name, config["name"], sweeper_settings(config.hydra))
+            return ExperimentSweep(name, config["name"], sweeper_settings(config.hydra))
     check_forms(plain.choices, option_folders(folder))
     return ExperimentSweep(name, plain.config["name"], SweeperSettings.of(plain.sweeper))

@@ -283,6 +283,7 @@ WRONG = [
         "columns: [rate]",
         "{table}.columns: rate is not a coordinate of the table's cells; allowed: dataset, ",
     ),
+    (TABLE, "columns: [lr]", "columns: ['${nothing}']", "Interpolation key 'nothing' not found full_key: hydra."),
     (
         TABLE,
         "columns: [lr]",
