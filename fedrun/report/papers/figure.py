@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import MinLen
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.config_class import config_class
@@ -70,7 +72,7 @@ class Figure(Where):
     title: str
     panels: tuple[str, ...]
     lines: tuple[str, ...]
-    metrics: tuple[str, ...]
+    metrics: Annotated[tuple[str, ...], MinLen(1)]
     against: Against
     open: str
 

@@ -398,6 +398,7 @@ def write_elsewhere(own: Path, folders: Folders) -> None:
             "{figure}.where.metric: acc is not a value of the table's cells; allowed: accuracy",
         ),
         ("metrics: [test/accuracy]", "metrics: [test/acc]", "figure mine/figure1: test/acc: no run has this metric; "),
+        ("metrics: [test/accuracy]", "metrics: []", "{figure}.metrics: Tuple should have at least 1 item "),
         ("against: rounds", "against: hours", "{figure}.against: Input should be 'rounds', "),
     ],
 )
