@@ -8,7 +8,7 @@ from fedrun.config.as_config import Plain
 from fedrun.config.dotted_keys import dotted
 from fedrun.config.grids import Scale
 from fedrun.config.suggestions import did_you_mean
-from fedrun.report.papers.described_tables import load_table
+from fedrun.report.papers.described_tables import load_table, required_values
 from fedrun.report.papers.job_values import (
     Values,
     compatible,
@@ -43,7 +43,7 @@ def cell_configs(name: str, scale: Scale, positions: Iterable[int] | None = None
             continue
         conditions = reading.conditions(table[position], scale)
         if conditions not in config_by_conditions:
-            required = override_values(conditions)
+            required = required_values(reading, "coordinates", conditions)
             candidates = [job for job in jobs if compatible(values[job], required)]
             matching_jobs = [composed_job(job) for job in candidates if meets(composed_job(job), required)]
             if candidates and not matching_jobs:

@@ -17,9 +17,9 @@ from fedrun.config.experiments import experiment_sweep
 from fedrun.config.grids import Scale
 from fedrun.config.options import config_dir_option, files_in, option_files, options
 from fedrun.config.suggestions import no_such_option
-from fedrun.report.papers.job_values import override_values
+from fedrun.report.papers.job_values import Values, override_values
 from fedrun.report.papers.paper import Cell
-from fedrun.report.papers.table_reading import TableReading, listed
+from fedrun.report.papers.table_reading import Overrides, TableReading, listed
 from fedrun.system.errors import InputError
 
 T = TypeVar("T")
@@ -73,18 +73,12 @@ def check(reading: TableReading) -> None:
         InputError: a meaning cannot be read; a coordinate, its value or a metric of a cell is missing; or a name is no
             coordinate of any cell.
     """
-    from fedrun.config.composition_errors import composing
-
     for key, meaning in reading.coordinates.items():
         if isinstance(meaning, str) and not re.fullmatch(r"[^={}]+={}", meaning):
             allowed = "KEY={}, or a list of KEY=VALUE for each value"
             raise reading.error(f"coordinates.{key}", f"{meaning}; allowed: {allowed}")
         for value, overrides in () if isinstance(meaning, str) else meaning.items():
-            try:
-                with composing(overrides):
-                    override_values(overrides)
-            except InputError as error:
-                raise reading.error(f"coordinates.{key}.{value}", str(error)) from None
+            required_values(reading, f"coordinates.{key}.{value}", overrides)
     table = reading.cells()
     for cell in table:
         reading.reading(cell)
@@ -99,6 +93,21 @@ def check(reading: TableReading) -> None:
         "unknown_parameters": chain.from_iterable(entry.where for entry in reading.unknown_parameters),
     }
     require_coordinates(table, parts, f"{reading.file}: hydra.sweeper.table")
+
+
+def required_values(reading: TableReading, part: str, overrides: Overrides) -> Values:
+    """The values in overrides that a part of a table's description requires.
+
+    Raises:
+        InputError: one cannot be read.
+    """
+    from fedrun.config.composition_errors import composing
+
+    try:
+        with composing(overrides):
+            return override_values(overrides)
+    except InputError as error:
+        raise reading.error(part, str(error)) from None
 
 
 def require_coordinates(cells: Iterable[Cell], parts: Mapping[str, Iterable[str]], where: str) -> None:

@@ -283,6 +283,12 @@ WRONG = [
         "columns: [rate]",
         "{table}.columns: rate is not a coordinate of the table's cells; allowed: dataset, ",
     ),
+    (
+        CSV,
+        "lr=0.1,fedavg",
+        "lr=0.1,FedAvg (ours)",
+        "{table}.coordinates: strategy=FedAvg (ours): cannot be read; allowed: ",
+    ),
     (TABLE, "columns: [lr]", "columns: ['${nothing}']", "Interpolation key 'nothing' not found full_key: hydra."),
     (
         TABLE,
