@@ -7,6 +7,7 @@ of ``scales`` selects some of the grids' values, or sets others, as a command li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -135,4 +136,5 @@ def _choices(override: Override) -> list[str]:
         return [str(override.input_line)]
     if not override.is_discrete_sweep():
         raise HydraException(f"{key}: a sweep over an interval needs a sweeper that searches")
-    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+    # Hydra writes ${rounds} as $\{rounds\}, which means the same
+    return [re.sub(r"\$\\{([\w.]+)\\}", r"${\1}", f"{key}={value}") for value in override.sweep_string_iterator()]

@@ -91,6 +91,11 @@ def test_what_is_removed_stays_so():
     assert jobs({}, [{}], ["~hparams", "seed=0,1"]) == [["~hparams", "seed=0"], ["~hparams", "seed=1"]]
 
 
+def test_a_reference_among_several_values_is_written_as_it_was_typed():
+    assert jobs({}, [{}], ["x=${rounds},1"]) == [["x=${rounds}"], ["x=1"]]
+    assert jobs({}, [{}], ["x=[${rounds}_2,a],{b:${c.d}}"]) == [["x=[${rounds}_2,a]"], ["x={b:${c.d}}"]]
+
+
 def test_an_interval_is_no_grid():
     with pytest.raises(HydraException, match=r"^x: a sweep over an interval needs a sweeper that searches$"):
         jobs({}, [{}], ["x=interval(0,1)"])
