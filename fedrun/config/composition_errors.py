@@ -160,6 +160,9 @@ def _malformed(text: str, arguments: Sequence[str]) -> str | None:
         known = not merging["key"].startswith("hydra.")  # those of Hydra's own are not explained
         advice = f"; fedrun --explain {merging['key']} shows what is allowed" if known else ""
         return f"{wrong}: not a value of this key{advice}"
+    if kept := re.search(r"^Could not delete from config\. The value of '(.+)' is (.*) and not (.*)\.$", text):
+        key, value, other = map(in_message, kept.groups())
+        return f"~{key}={other}: the value is {value}; allowed: ~{key}"
     if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
         return f"{several['argument']}: several values are a sweep, fedrun -m ...; a list is written KEY=[A,B]"
     if sweep := re.search(r"Sweep parameters '(?P<argument>[^']+)' requires --multirun", text):

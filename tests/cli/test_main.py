@@ -80,6 +80,7 @@ REFUSED = [
     ("~", "~: cannot be read; allowed: KEY=VALUE, "),
     ("~=3 seed=1", "~=3: cannot be read; allowed: KEY=VALUE, "),
     ("~local.pace", "local.pace: unknown key; allowed below local: lr, lr_decay, "),
+    ("~local.lr=5", "~local.lr=5: the value is 0.1; allowed: ~local.lr\n"),
     ("--cfg job -p pace", "--package pace: no such key, or null; fedrun --cfg job shows all keys\n"),
     ("--cfg job -p hydra.job", "--package hydra.job: no such key, or null; fedrun --cfg job shows all keys\n"),
     ("--cfg hydra -p local.lr", "--package local.lr: no such key, or null; fedrun --cfg hydra shows all keys\n"),
