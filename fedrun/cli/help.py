@@ -39,5 +39,6 @@ def help_text(config_dir: Path | None) -> str:
         config_dir: folder of further options.
     """
     folders = option_folders(config_dir)
-    options = {group: sorted(files_in(group, folders)) for group in (*groups(folders), *HYDRA_GROUPS)}
+    options = {group: sorted(files_in(group, folders)) for group in groups(folders)}
+    options |= {group: sorted([*own, *files_in(group, folders)]) for group, own in HYDRA_GROUPS.items()}
     return TEXT.format(groups="\n".join(f"{group}: {', '.join(names)}" for group, names in options.items() if names))

@@ -26,8 +26,8 @@ CHOSEN_BY_PATH = ("experiment",)
 SETTINGS = ("experiment", "hparams")
 """Groups whose options change values of keys that others have."""
 
-HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper")
-"""Groups of Hydra to which fedrun adds options."""
+HYDRA_GROUPS = {"hydra/launcher": ("basic",), "hydra/sweeper": ("basic",)}
+"""Groups of Hydra to which fedrun adds options, and Hydra's own options."""
 
 
 @cache

@@ -307,7 +307,7 @@ def test_help_lists_every_group_and_option(checking: Fedrun, tmp_path: Path) -> 
     listed = ended.out.split("GROUP=OPTION")[1]
     assert "\nhparams: celeba, " in listed
     assert all(f"\n{group}/" not in listed for group in ("hparams", "experiment"))
-    assert "\nhydra/launcher: cluster, parallel\n" in listed
+    assert "\nhydra/launcher: basic, cluster, parallel\n" in listed
     assert "fedrun strategy=turbosvm dataset=femnist  " in ended.out
     assert list(tmp_path.iterdir()) == []
 
