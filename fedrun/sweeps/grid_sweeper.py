@@ -90,16 +90,23 @@ class Grids(Sweeper):
         files = search.suggest(arms, self.metric, self.command(arguments), self.folder / search.HPARAMS)
         for file, arm in files.items():
             print(f"chosen  {search.choice(arm, self.metric)}\nhparams {file}")
-        if files:
-            print(f"to use  {self.use()}")
+        for use in dict.fromkeys(self.use(file.stem, "-".join(arm.run or ())) for file, arm in files.items()):
+            print(f"to use  {use}")
 
-    def use(self) -> str:
-        """How later runs take what a search has chosen."""
+    def use(self, option: str, usual: str) -> str:
+        """How later runs take what a search has chosen.
+
+        Args:
+            option: the option of ``hparams``.
+            usual: the one that a run with the same setting and strategy takes without a choice.
+        """
+        from fedrun.config.composed import STRATEGY_HPARAMS
         from fedrun.config.options import config_dir_option
 
         if (own := config_dir_option()) is not None:  # a command has one folder of options
             return shlex.join(["cp", "-r", str(self.folder / "hparams"), str(own)])
-        return shlex.join(["fedrun", "--config-dir", str(self.folder), "..."])
+        choice = [] if option == usual else [f"{STRATEGY_HPARAMS}={option}"]
+        return shlex.join(["fedrun", "--config-dir", str(self.folder), *choice, "..."])
 
     def command(self, arguments: Sequence[str]) -> str:
         """The command line of this sweep, for a shell."""

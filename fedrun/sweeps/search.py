@@ -40,6 +40,9 @@ STAGES = "hydra.sweeper.stages"
 HPARAMS = "hparams"
 """The folder of a sweep's suggestions; a config group, if the sweep's folder is ``--config-dir``."""
 
+SUGGESTED_BY = "Suggested by: "
+"""The beginning of a suggestion's second line."""
+
 Values = tuple[str, ...]
 """Overrides that a stage chooses together, such as ``("local.lr=0.1",)``."""
 
@@ -308,7 +311,7 @@ def suggestion(arm: Arm, metric: str, command: str, before: Plain) -> str:
     over = f"mean over the seeds {seeds}" if seeds else "with the default seed"
     comments = [
         "@package _global_",
-        f"Suggested by: {command}",
+        f"{SUGGESTED_BY}{command}",
         f"For: {' '.join(without_implied(arm.overrides)) or 'the default configuration'}",
         f"{wording.name(metric)} after the last round, {over}:",
         *(
@@ -341,7 +344,8 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> dic
     """Write a suggestion for every arm that has run: ``SETTING-STRATEGY.yaml``, or ``SETTING-STRATEGY.N.yaml`` for each
     of several arms with the same setting and strategy, of which none is used without a choice.
 
-    It replaces the option of this name, so it also has that option's values which were not tuned.
+    It replaces the option of this name, so it also has that option's values which were not tuned. Suggestions of an
+    earlier search in the same folder are removed.
 
     Returns:
         The arm of each file.
@@ -360,4 +364,7 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> dic
             with atomic_write(path) as file:
                 file.write(suggestion(arm, metric, command, before).encode())
             files[path] = arm
+    for path in folder.glob("*.yaml"):
+        if path not in files and f"\n# {SUGGESTED_BY}" in path.read_text(encoding="utf-8", errors="replace"):
+            path.unlink()
     return files

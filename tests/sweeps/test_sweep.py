@@ -365,6 +365,23 @@ def test_a_search_ends_with_suggested_hparams(fedrun: Fedrun, tmp_path: Path) ->
     assert f"\nto use  cp -r s/hparams {tmp_path / 'own'}\n" in own.out
 
 
+def test_searches_with_several_conditions_and_one_in_the_same_folder(fedrun: Fedrun, tmp_path: Path) -> None:
+    """A printed command works; the second search leaves its own file alone, and not one that the user wrote."""
+    own = tmp_path / "s" / "hparams" / "own.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("# @package _global_\nlocal: {lr: 0.2}\n")
+    setting = ("validation.share=0.2", "hydra.sweep.dir=s", *SETTING[1:], "rounds=1")
+    stages = 'hydra.sweeper.stages=[{local.lr:"0.3"}]'
+    ended = fedrun("-m", stages, "partition=iid,dirichlet", *setting, folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    uses = [line.split() for line in ended.out.splitlines() if line.startswith("to use  ")]
+    assert [use[-2] for use in uses] == ["hparams@_global_=digits-fedavg.1", "hparams@_global_=digits-fedavg.2"]
+    composed = fedrun(*uses[1][3:-1], "--cfg", "job", folder=tmp_path)
+    assert OmegaConf.create(composed.out).local.lr == 0.3
+    assert fedrun("-m", stages, *setting, folder=tmp_path).status == 0
+    assert sorted(path.name for path in own.parent.iterdir()) == ["digits-fedavg.yaml", "own.yaml"]
+
+
 def test_jobs_in_parallel(fedrun: Fedrun, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
