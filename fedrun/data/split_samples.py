@@ -40,7 +40,7 @@ def split_samples(
         Training and held-out samples of the N clients.
     """
     sizes = clients.sizes.numpy()
-    client = np.repeat(np.arange(len(clients)), sizes)
+    client = clients.owners.numpy()
     samples = clients.samples.numpy()
     last = held_out == "last" or (held_out == "auto" and overlap > 0)
     if overlap and not last:
