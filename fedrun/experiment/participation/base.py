@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -57,7 +58,16 @@ class Candidates:
 
 @config_class
 class Participation:
-    """Every selected client takes part, and selection is uniform; the base of other rules."""
+    """Every selected client takes part, and selection is uniform; the base of other rules.
+
+    Attributes:
+        varies: whether the number of participants is random, with the selected number as its mean. A rule that may
+            choose more than :attr:`Candidates.size` clients must say so.
+        needs_thresholds: whether it compares losses with the clients' thresholds.
+    """
+
+    varies: ClassVar[bool] = False
+    needs_thresholds: ClassVar[bool] = False
 
     @property
     def is_uniform(self) -> bool:
@@ -71,14 +81,6 @@ class Participation:
         """
         return self.is_uniform
 
-    @property
-    def varies(self) -> bool:
-        """Whether the number of participants is random, with the selected number as its mean.
-
-        A rule that may choose more than :attr:`Candidates.size` clients must say so.
-        """
-        return False
-
     def fewest(self, size: int, clients: int, rounds: int) -> int:
         """The fewest clients that a round with an upload may have.
 
@@ -88,11 +90,6 @@ class Participation:
             rounds: T, the rounds of the run's first phase.
         """
         return 1 if self.varies and size < clients else size
-
-    @property
-    def needs_thresholds(self) -> bool:
-        """Whether it compares losses with the clients' thresholds."""
-        return False
 
     def participants(self, candidates: Candidates) -> tuple[torch.Tensor, dict[str, float]]:
         """The clients that take part in a round, a pure function of the candidates.
