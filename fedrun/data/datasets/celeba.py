@@ -28,7 +28,7 @@ LEAST = 5
 class Celeba(LeafDataset):
     """LEAF's CelebA: 9343 celebrities, 200 288 photographs, 2 classes.
 
-    The aligned photographs of 178x218 pixels are squeezed to 84x84 (bicubic), as in LEAF and TurboSVM-FL, and stored
+    The aligned photographs of 178x218 pixels are resized to 84x84 (bicubic), as in LEAF and TurboSVM-FL, and stored
     as uint8 RGB.
 
     Attributes (besides those of :class:`LeafDataset`):
@@ -49,18 +49,17 @@ class Celeba(LeafDataset):
     def encoding(self) -> Encoding:
         return Scaled(divisor=255.0)
 
-    def decoder(self) -> Decoder:
-        return Photographs(self.folder / IMAGES)
-
     def sources(self) -> tuple[FileFormat, ...]:
-        table = ParquetTable(self.decoder(), user="celeb_id", x="image", y="Smiling", class_names=self.class_names)
-        return (LeafJson(self.decoder()), table)
+        decoder = Photographs(self.folder / IMAGES)
+        table = ParquetTable(decoder, user="celeb_id", x="image", y="Smiling", class_names=self.class_names)
+        return (LeafJson(decoder), table)
 
     def _source(self) -> tuple[FileFormat, dict[str, list[Path]]]:
         if (self.folder / IDENTITIES).exists() and not any(
             (self.folder / name).is_dir() for name in (*SPLITS, UNSPLIT)
         ):
-            return CelebaLists(self.decoder()), {"train": [self.folder / IDENTITIES, self.folder / ATTRIBUTES]}
+            lists = [self.folder / IDENTITIES, self.folder / ATTRIBUTES]
+            return CelebaLists(Photographs(self.folder / IMAGES)), {"train": lists}
         return super()._source()
 
     def _remedy(self) -> str:
@@ -144,10 +143,10 @@ class Photographs(Decoder):
     def _photograph(self, item: Any) -> np.ndarray:
         """uint8 ``[3, 84, 84]``."""
         if isinstance(item, dict):
-            return decode_embedded_image(item, "RGB", SIDE, squeeze="bicubic")
+            return decode_embedded_image(item, "RGB", SIDE, resize="bicubic")
         if not isinstance(item, str) or not item or Path(item).name != item:
             raise InputError(f"{reprlib.repr(item)} is not the name of a photograph")
         try:
-            return decode_image(self._folder / item, "RGB", SIDE, squeeze="bicubic")
+            return decode_image(self._folder / item, "RGB", SIDE, resize="bicubic")
         except InputError as error:
             raise InputError(f"photograph {self._folder / item} {error}") from error

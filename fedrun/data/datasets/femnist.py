@@ -42,13 +42,10 @@ class Femnist(LeafDataset):
     def encoding(self) -> Encoding:
         return Scaled(divisor=255.0)
 
-    def decoder(self) -> Decoder:
-        return GreyImages()
-
     def sources(self) -> tuple[FileFormat, ...]:
         """LEAF's JSON, or Parquet files with the columns of the hub's flwrlabs/femnist."""
         table = ParquetTable(GreyPictures(), user="writer_id", x="image", y="character", class_names=CLASS_NAMES)
-        return (LeafJson(self.decoder()), table)
+        return (LeafJson(GreyImages()), table)
 
 
 class GreyImages(Decoder):
@@ -83,7 +80,7 @@ class GreyPictures(Decoder):
 
     def decode(self, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         targets = integer_labels(y, len(CLASS_NAMES))
-        return np.stack([decode_embedded_image(item, "L", SIDE, squeeze=None) for item in x]), targets
+        return np.stack([decode_embedded_image(item, "L", SIDE, resize=None) for item in x]), targets
 
 
 def _numbers(x: list[Any]) -> np.ndarray:

@@ -111,7 +111,7 @@ def cached_images(
     """The dataset of two splits of images without users: training first, class by class in the given order.
 
     Args:
-        config: its spec has the size to which images are squeezed, see :func:`squeezed`.
+        config: its spec has the size to which images are resized.
         class_names: names of the classes.
         train: the images of each training class.
         test: the images of each test class.
@@ -147,7 +147,7 @@ def cached_images(
         def decoded() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
             log.info("reading %d images in %s (once)", len(files), source)
             for number, (group, _, part) in enumerate(pieces):
-                images = np.stack([squeezed(path, size) for path in part])
+                images = np.stack([resized(path, size) for path in part])
                 yield number, images, np.full(len(part), group.label, dtype=np.uint8)
 
         write_cache(folder, index, decoded())
@@ -170,8 +170,8 @@ def cached_images(
     )
 
 
-def squeezed(path: Path, size: int) -> np.ndarray:
-    """One image as uint8 ``[3, size, size]``: converted to RGB and, unless it has that size, squeezed to it (bilinear).
+def resized(path: Path, size: int) -> np.ndarray:
+    """One image as uint8 ``[3, size, size]``: converted to RGB and, unless it has that size, resized to it (bilinear).
 
     Raises:
         InputError: the file is not an image that can be decoded whole.

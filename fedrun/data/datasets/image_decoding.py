@@ -33,14 +33,14 @@ MOST_PIXELS = 89_478_485
 Resampling = Literal["bilinear", "bicubic"]
 
 
-def decode_image(source: Path | bytes, mode: Literal["L", "RGB"], side: int, squeeze: Resampling | None) -> np.ndarray:
+def decode_image(source: Path | bytes, mode: Literal["L", "RGB"], side: int, resize: Resampling | None) -> np.ndarray:
     """One image, uint8 ``[1 or 3, side, side]``.
 
     Args:
         source: the file, or its content.
         mode: grey (``L``, one channel) or ``RGB``; other images are converted.
         side: height and width in pixels.
-        squeeze: how an image of another size is resized, whatever its proportions; None: it is an error.
+        resize: how an image of another size is resized, whatever its proportions; None: it is an error.
 
     Raises:
         InputError: with the reason; the caller puts the image's name in front.
@@ -56,8 +56,8 @@ def decode_image(source: Path | bytes, mode: Literal["L", "RGB"], side: int, squ
             if file.width * file.height > MOST_PIXELS:
                 raise ValueError(f"it has {file.width}x{file.height} pixels; allowed: up to {MOST_PIXELS} in all")
             image = file.convert(mode)
-        if squeeze is not None and image.size != (side, side):
-            image = image.resize((side, side), Image.Resampling[squeeze.upper()])
+        if resize is not None and image.size != (side, side):
+            image = image.resize((side, side), Image.Resampling[resize.upper()])
     except FileNotFoundError:
         raise InputError("is missing") from None
     except Image.DecompressionBombError:
@@ -89,7 +89,7 @@ def _opened(source: Path | bytes) -> Iterator[ImageFile.ImageFile]:
         yield file
 
 
-def decode_embedded_image(item: Any, mode: Literal["L", "RGB"], side: int, squeeze: Resampling | None) -> np.ndarray:
+def decode_embedded_image(item: Any, mode: Literal["L", "RGB"], side: int, resize: Resampling | None) -> np.ndarray:
     """An image as the hub's Parquet files have it: a record whose ``bytes`` are the content of a file.
 
     Raises:
@@ -99,6 +99,6 @@ def decode_embedded_image(item: Any, mode: Literal["L", "RGB"], side: int, squee
     if not isinstance(content, bytes):
         raise InputError(f"{reprlib.repr(item)} is not an image with bytes")
     try:
-        return decode_image(content, mode, side, squeeze)
+        return decode_image(content, mode, side, resize)
     except InputError as error:
         raise InputError(f"image {item.get('path') or 'without a name'} {error}") from error

@@ -170,18 +170,14 @@ class LeafDataset(DatasetConfig):
     def encoding(self) -> Encoding:
         """Turns stored samples into network inputs."""
 
-    @abstractmethod
-    def decoder(self) -> Decoder:
-        """A new decoder of LEAF's JSON."""
-
     @property
     def stored_shape(self) -> tuple[int, ...]:
         """A sample's shape in the cache."""
         return self.spec.input_shape
 
+    @abstractmethod
     def sources(self) -> tuple[FileFormat, ...]:
         """The formats that the files may have."""
-        return (LeafJson(self.decoder()),)
 
     @property
     def folder(self) -> Path:

@@ -68,11 +68,9 @@ class Sent140(LeafDataset):
     def encoding(self) -> Encoding:
         return Scaled(divisor=1.0)
 
-    def decoder(self) -> Decoder:
-        return MeanVectors(user_path(self.vectors, "dataset.vectors"), self.dimension)
-
     def sources(self) -> tuple[FileFormat, ...]:
-        return (LeafJson(self.decoder()), TweetTable(self.decoder()))
+        decoder = MeanVectors(user_path(self.vectors, "dataset.vectors"), self.dimension)
+        return (LeafJson(decoder), TweetTable(decoder))
 
     def _read(self, source: FileFormat, files: Mapping[str, list[Path]], key: str, folder: Path) -> None:
         assert isinstance(source.decoder, MeanVectors)

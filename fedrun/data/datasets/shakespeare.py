@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.data.datasets.base import Dataset, Encoding, Spec, Symbols
-from fedrun.data.datasets.leaf import Decoder, FileFormat, LeafDataset, LeafJson
+from fedrun.data.datasets.leaf import FileFormat, LeafDataset, LeafJson
 from fedrun.data.datasets.user_tables import ParquetTable
 from fedrun.data.offsets import offsets_of
 from fedrun.data.tasks.classification import CLASSIFICATION
@@ -68,13 +68,11 @@ class Shakespeare(LeafDataset):
         dataset = replace(dataset, inputs=dataset.inputs[:, LENGTH - self.window :], overlap=self.window - 1)
         return dataset if self.predict == "last" else whole_windows(dataset)
 
-    def decoder(self) -> Decoder:
-        return Characters(substitute=self.unknown == "map")
-
     def sources(self) -> tuple[FileFormat, ...]:
         """LEAF's JSON, or Parquet files with the columns of the hub's flwrlabs/shakespeare."""
-        table = ParquetTable(self.decoder(), user="character_id", x="x", y="y", class_names=self.class_names)
-        return (LeafJson(self.decoder()), table)
+        decoder = Characters(substitute=self.unknown == "map")
+        table = ParquetTable(decoder, user="character_id", x="x", y="y", class_names=self.class_names)
+        return (LeafJson(decoder), table)
 
 
 def whole_windows(dataset: Dataset) -> Dataset:

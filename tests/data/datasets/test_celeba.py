@@ -30,7 +30,7 @@ def photograph(root: Path, name: str, color: tuple[int, int, int] | int, mode: s
     return pixels
 
 
-def test_photographs_are_squeezed_to_84_pixels(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:
+def test_photographs_are_resized_to_84_pixels(tmp_path: Path, write_leaf: Callable[..., Path]) -> None:
     photograph(tmp_path, "000001.jpg", (200, 100, 50))
     photograph(tmp_path, "000002.jpg", 90, mode="L")
     photograph(tmp_path, "000003.png", (10, 20, 30))

@@ -82,7 +82,7 @@ def test_images_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     folder = write(tmp_path)
     first = pets(tmp_path).load()
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [".fedrun-cache"]
-    monkeypatch.setattr(image_cache, "squeezed", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(image_cache, "resized", lambda *_: pytest.fail("decoded again"))
     again = pets(tmp_path).load()
     assert torch.equal(again.inputs, first.inputs) and again.fingerprint == first.fingerprint
 
@@ -108,13 +108,13 @@ def test_a_change_makes_a_new_cache(tmp_path: Path, change: str) -> None:
 
 def test_images_that_change_while_they_are_read_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path)
-    squeezed = image_cache.squeezed
+    resized = image_cache.resized
 
     def touching(path: Path, size: int) -> np.ndarray:
         os.utime(path, ns=(0, 0))
-        return squeezed(path, size)
+        return resized(path, size)
 
-    monkeypatch.setattr(image_cache, "squeezed", touching)
+    monkeypatch.setattr(image_cache, "resized", touching)
     with pytest.raises(InputError, match=f"^the images in {folder} changed while they were read; run again$"):
         pets(tmp_path).load()
     assert list(folder.glob(".fedrun-cache/*")) == []

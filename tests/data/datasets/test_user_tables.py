@@ -124,8 +124,8 @@ def test_celeba(tmp_path: Path) -> None:
     assert dataset.users.names == ("12", "3")
     assert dataset.targets.tolist() == [1, 0]
     assert dataset.inputs[0, :, 83, 0].tolist() == [7, 8, 9]
-    squeezed = np.asarray(Image.fromarray(noise).resize((84, 84), Image.Resampling.BICUBIC))
-    assert np.array_equal(dataset.inputs[1].numpy(), squeezed.transpose(2, 0, 1))
+    resized = np.asarray(Image.fromarray(noise).resize((84, 84), Image.Resampling.BICUBIC))
+    assert np.array_equal(dataset.inputs[1].numpy(), resized.transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize(
