@@ -202,12 +202,12 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
         having = "" if isinstance(node, dict) else _having_part(part, folder)
         if having and choices == f"{part}={', '.join(sorted(options(part, folder)))}":  # whichever is chosen
             choices = ""
-        known = _keys_of(node)
-        of_chosen = f", which has {known}" if isinstance(node, dict) and parents else ""
         allowed = f"allowed with {having}{' and ' if having and choices else ''}{choices}"
-        grids = "'hydra.sweeper.grids=[{GROUP:A},{GROUP:B,KEY:VALUE}]'"
-        in_sweep = "" if several == choices_of_options else f"; a sweep gives each option its own keys as {grids}"
-        return f"is not a key of the chosen option{of_chosen}; {allowed}{in_sweep}"
+        if several != choices_of_options:
+            grids = "'hydra.sweeper.grids=[{GROUP:A},{GROUP:B,KEY:VALUE}]'"
+            return f"is not a key of every chosen option; {allowed}; a sweep gives each option its own keys as {grids}"
+        of_chosen = f", which has {_keys_of(node)}" if isinstance(node, dict) and parents else ""
+        return f"is not a key of the chosen option{of_chosen}; {allowed}"
     suggestion = did_you_mean(key, [*dotted(config), *groups([conf_dir()])])
     if not isinstance(node, dict):
         return f"unknown key; fedrun --cfg job shows all keys{suggestion}"

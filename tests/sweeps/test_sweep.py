@@ -168,7 +168,11 @@ def test_a_sweeps_folder_that_cannot_be_written(fedrun: Fedrun, tmp_path: Path) 
     [
         (
             ("-m", "strategy=fedavg,turbosvm", "strategy.client.mu=0.1"),
-            "strategy.client.mu: is not a key of the chosen option, which has no keys; allowed with ",
+            "strategy.client.mu: is not a key of every chosen option; allowed with ",
+        ),
+        (
+            ("-m", "strategy=fedprox,fedavg", "strategy.client.mu=0.1"),
+            "strategy.client.mu: is not a key of every chosen option; allowed with ",
         ),
         (
             ("-m", "strategy=fedavg,fedadam", "local.lrr=0.1"),
