@@ -103,12 +103,12 @@ class Composed:
             InputError: there is no such option or scale, or a value is for another option than the chosen one.
         """
         for key in (HPARAMS, STRATEGY_HPARAMS):
-            self.check_chosen(key, folders)
-        self.check_parts(folders)
+            self._check_chosen(key, folders)
+        self._check_parts(folders)
         sweeper.at(self.config["scale"])
-        return replace(self, hparams=self.published(files_in(HPARAMS, folders).keys()))
+        return replace(self, hparams=self._published(files_in(HPARAMS, folders).keys()))
 
-    def published(self, options: Set[str]) -> str | None:
+    def _published(self, options: Set[str]) -> str | None:
         """The published values among these options that the configuration contains, in words; None without any."""
         setting, own = self.choices.get(HPARAMS), self.choices.get(STRATEGY_HPARAMS)
         if own in options:
@@ -119,7 +119,7 @@ class Composed:
             return setting
         return f"{setting} (the dataset's setting; it has no values of its own for {self.choices['strategy']})"
 
-    def check_chosen(self, key: str, folders: Iterable[Path]) -> None:
+    def _check_chosen(self, key: str, folders: Iterable[Path]) -> None:
         """Reject an override that chooses an option of an optional group if none of the folders has the option.
 
         Hydra does not reject it, because most datasets have no published setting.
@@ -134,7 +134,7 @@ class Composed:
         if name is not None and name not in known:
             raise InputError(f"{no_such_option(key, name, known)}; or ~{key} for none")
 
-    def check_parts(self, folders: Sequence[Path]) -> None:
+    def _check_parts(self, folders: Sequence[Path]) -> None:
         """Reject values that a strategy has for its own client or server if another one is chosen.
 
         The strategy's option, or its values in a published setting, may set them, such as MOON's mu. Another client has

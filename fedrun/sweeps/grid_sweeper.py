@@ -73,6 +73,7 @@ class Grids(Sweeper):
     def _launch_all(self, arguments: list[str]) -> None:
         """Launch all jobs."""
         # Hydra loads this module whenever it starts; the rest is loaded when a sweep starts.
+        from fedrun.config.composed import HPARAMS
         from fedrun.runs.outcome import outcomes
         from fedrun.sweeps import search
 
@@ -87,7 +88,7 @@ class Grids(Sweeper):
             self.launch(stage_jobs, launched)
             arms = search.after_stage(arms, trials, outcomes(self.folder)[launched:], self.metric)
             launched += len(stage_jobs)
-        files = search.suggest(arms, self.metric, self.command(arguments), self.folder / search.HPARAMS)
+        files = search.suggest(arms, self.metric, self.command(arguments), self.folder / HPARAMS)
         for file, arm in files.items():
             print(f"chosen  {search.choice(arm, self.metric)}\nhparams {file}")
         for use in dict.fromkeys(self.use(file.stem, "-".join(arm.run or ())) for file, arm in files.items()):
@@ -100,11 +101,11 @@ class Grids(Sweeper):
             option: the option of ``hparams``.
             usual: the one that a run with the same setting and strategy takes without a choice.
         """
-        from fedrun.config.composed import STRATEGY_HPARAMS
+        from fedrun.config.composed import HPARAMS, STRATEGY_HPARAMS
         from fedrun.config.options import config_dir_option
 
         if (own := config_dir_option()) is not None:  # a command has one folder of options
-            return shlex.join(["cp", "-r", str(self.folder / "hparams"), str(own)])
+            return shlex.join(["cp", "-r", str(self.folder / HPARAMS), str(own)])
         choice = [] if option == usual else [f"{STRATEGY_HPARAMS}={option}"]
         return shlex.join(["fedrun", "--config-dir", str(self.folder), *choice, "..."])
 

@@ -17,6 +17,7 @@ from hydra.errors import HydraException
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
+from fedrun.config.composed import HPARAMS
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.grids import Grid, Job, arguments_of, jobs, meaning, unseeded, values
 from fedrun.config.identity import IRRELEVANT
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 STAGES = "hydra.sweeper.stages"
-
-HPARAMS = "hparams"
-"""The folder of a sweep's suggestions; a config group, if the sweep's folder is ``--config-dir``."""
 
 SUGGESTED_BY = "Suggested by: "
 """The beginning of a suggestion's second line."""
@@ -341,8 +339,9 @@ def choice(arm: Arm, metric: str) -> str:
 
 
 def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> dict[Path, Arm]:
-    """Write a suggestion for every arm that has run: ``SETTING-STRATEGY.yaml``, or ``SETTING-STRATEGY.N.yaml`` for each
-    of several arms with the same setting and strategy, of which none is used without a choice.
+    """Write an option of the group ``hparams`` for every arm that has run: ``SETTING-STRATEGY.yaml``, or
+    ``SETTING-STRATEGY.N.yaml`` for each of several arms with the same setting and strategy, of which none is used
+    without a choice.
 
     It replaces the option of this name, so it also has that option's values which were not tuned. Suggestions of an
     earlier search in the same folder are removed.
