@@ -89,11 +89,10 @@ def _options(group: str, choice: str, folders: Sequence[Path]) -> str:
     files, listing = files_in(group, folders), listed_file(group)
     listed = _comments(listing.read_text(encoding="utf-8")) if listing in files.values() else ()
     comments = {keys[0]: comment for keys, comment in listed if len(keys) == 1}
-    width = max(map(len, files), default=0)
-    heads = {
-        name: first_sentence(comments[name]) if path == listing else _head(path) for name, path in sorted(files.items())
-    }
-    return "\n".join([f"{choice}=OPTION", *(f"  {name:<{width}}  {head}" for name, head in heads.items())])
+    heads = {name: first_sentence(comments[name]) if path == listing else _head(path) for name, path in files.items()}
+    heads |= HYDRA_GROUPS.get(group, {})
+    width = max(map(len, heads), default=0)
+    return "\n".join([f"{choice}=OPTION", *(f"  {name:<{width}}  {head}" for name, head in sorted(heads.items()))])
 
 
 def _found(key: str, entries: Sequence[KeyEntry], aliases: Mapping[str, str]) -> tuple[list[KeyEntry], list[str]]:

@@ -26,8 +26,11 @@ CHOSEN_BY_PATH = ("experiment",)
 SETTINGS = ("experiment", "hparams")
 """Groups whose options change values of keys that others have."""
 
-HYDRA_GROUPS = {"hydra/launcher": ("basic",), "hydra/sweeper": ("basic",)}
-"""Groups of Hydra to which fedrun adds options, and Hydra's own options."""
+HYDRA_GROUPS = {
+    "hydra/launcher": {"basic": "The jobs of a sweep one after the other, in the process of the command."},
+    "hydra/sweeper": {"basic": "The jobs of a sweep: all combinations of the values of some keys."},
+}
+"""Groups of Hydra to which fedrun adds options; Hydra's own options, and what they mean."""
 
 
 @cache

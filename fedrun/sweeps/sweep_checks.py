@@ -92,6 +92,8 @@ def _check_folders(config: DictConfig) -> None:
 
     sweep_settings = OmegaConf.to_container(config.hydra.sweep, resolve=False)
     assert isinstance(sweep_settings, dict)
+    if not sweep_settings["dir"]:
+        raise InputError("hydra.sweep.dir='': allowed: a folder; hydra.sweep.dir=. is the current one")
     if (subdir := sweep_settings["subdir"]) != BY_NUMBER:
         raise InputError(f"hydra.sweep.subdir={subdir}: allowed: {BY_NUMBER}, a folder for each job; leave it out")
 

@@ -156,6 +156,7 @@ REFUSED = [
         "-m hydra/sweeper=basic seed=0,1 rounds=abc",
         "rounds=abc: allowed: an integer, at least 1 (job 0 of the sweep: seed=0 rounds=abc)\n",
     ),
+    ("-m hydra.sweep.dir= seed=0,1", "hydra.sweep.dir='': allowed: a folder; hydra.sweep.dir=. is the current one\n"),
     ("-m hydra.sweep.dir=null seed=0,1", "hydra.sweep.dir=null: not a value of this key\n"),
     ("../conf/model=[mlp]", "../conf/model=[mlp]: cannot be read; "),
     ("/tmp=[1,2]", "/tmp=[1,2]: cannot be read; "),
