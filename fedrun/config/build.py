@@ -16,7 +16,7 @@ from fedrun.config.defaults_lists import DefaultsTree, NotPlainError
 from fedrun.config.dotted_keys import value_at
 from fedrun.config.options import conf_dir, config_dir_option, content, option_files, options
 from fedrun.config.overrides import needs_quotes
-from fedrun.config.plain_composition import embedded, merge
+from fedrun.config.plain_composition import merge
 from fedrun.config.suggestions import did_you_mean, no_such_option
 from fedrun.system.dotted_path import imported
 from fedrun.system.errors import InputError
@@ -83,7 +83,7 @@ def _composed(group: str, name: str) -> Plain:
             f"{group}={name}: cannot be built alone; allowed: fedrun.compose(['{group}={name}'])"
         ) from None
     for part in parts:
-        merge(composed, embedded(part))
+        merge(composed, part.embedded)
     node: Plain = value_at(composed, group.replace("/", ".")) or {}
     return node
 

@@ -53,6 +53,14 @@ class Placed:
     package: str
     content: Plain
 
+    @property
+    def embedded(self) -> Plain:
+        """The content, below the key where it is placed."""
+        content = self.content
+        for name in reversed(self.package.split(".") if self.package else []):
+            content = {name: content}
+        return content
+
 
 @dataclass
 class DefaultsTree:

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, get_type_hints
 
 from fedrun.config.allowed_values import describe, in_message, shown
 from fedrun.config.build import locate
-from fedrun.config.defaults_entry import added, below
+from fedrun.config.defaults_entry import added
+from fedrun.config.defaults_lists import DefaultsTree, NotPlainError
 from fedrun.config.dotted_keys import flattened, value_at
 from fedrun.config.marks import unused_with
 from fedrun.config.options import (
@@ -26,6 +27,7 @@ from fedrun.config.options import (
     groups,
     listed_file,
     option_folders,
+    options,
     package_of,
 )
 from fedrun.config.suggestions import did_you_mean
@@ -79,7 +81,7 @@ def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> s
     if not matching:
         raise InputError(f"--explain {in_message(key)}: {unknown_key(key, folders)}")
     lines = [_written(key, matching, experiment)]
-    if all(entry.choice for entry in matching) and (users := _users(key, folders)):
+    if all(entry.choice for entry in matching) and (users := _users(key, config_dir)):
         lines.append(f"  used by  {users}")
     return "\n".join(lines)
 
@@ -189,38 +191,28 @@ def _head(path: Path) -> str:
     return first_sentence(" ".join(line[1:].strip() for line in comment))
 
 
-def _users(key: str, folders: Sequence[Path]) -> str:
+def _users(key: str, config_dir: Path | None) -> str:
     """The options that have a key, by group: ``strategy=fedacg, fedprox; strategy/client=fedprox``.
 
     Groups all of whose options have it are left out.
     """
-    files = {group: files_in(group, folders) for group in groups(folders)}
-    parts = key.split(".")[:-1]
-    above = ["/".join(parts[: length + 1]) for length in range(len(parts))]
-    having = {
-        group: [name for name in sorted(files[group]) if key in _option_keys(group, name, files)]
-        for group in above
-        if group in files
-    }
-    return "; ".join(
-        f"{group}={', '.join(names)}" for group, names in having.items() if names and len(names) < len(files[group])
-    )
+    users, above = [], key.split(".")[:-1]
+    for depth in range(1, len(above) + 1):
+        group = "/".join(above[:depth])
+        names = () if group in HYDRA_GROUPS else options(group, config_dir)
+        having = [name for name in names if key in _option_keys(group, name, config_dir)]
+        if 0 < len(having) < len(names):
+            users.append(f"{group}={', '.join(having)}")
+    return "; ".join(users)
 
 
-def _option_keys(group: str, name: str, files: Mapping[str, Mapping[str, Path]]) -> set[str]:
-    """The dotted keys that an option has, with those of the options that its defaults list chooses below it."""
-    path = files[group][name]
-    package = package_of(path, group)
-    options = content(group, name, path)
-    keys: set[str] = set()
-    for entry in added(options, group):
-        if str(entry.option) in files.get(entry.group, {}):
-            own = entry.group.replace("/", ".")
-            placed = below(package, entry.package) if entry.package else own
-            keys |= {f"{placed}{key.removeprefix(own)}" for key in _option_keys(entry.group, str(entry.option), files)}
-    options.pop("defaults", None)
-    own_keys = [key for key, _ in flattened(options) if key.rpartition(".")[2] != "_target_"]
-    return keys | {".".join(filter(None, [package, key])) for key in own_keys}
+def _option_keys(group: str, name: str, config_dir: Path | None) -> set[str]:
+    """The dotted keys of an option and of those in its defaults list; none if only Hydra can compose it."""
+    try:
+        parts = DefaultsTree({}, set(), config_dir).parts_of(group, name)
+    except NotPlainError:
+        return set()
+    return {key for part in parts for key, _ in flattened(part.embedded) if not key.endswith("_target_")}
 
 
 def _entries(group: str, option: str, files: Mapping[str, Path], comments: Comments) -> list[KeyEntry]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrun.config.as_config import Plain
-from fedrun.config.defaults_lists import DefaultsTree, NotPlainError, Placed
+from fedrun.config.defaults_lists import DefaultsTree, NotPlainError
 from fedrun.config.dotted_keys import NO_VALUE, value_at
 from fedrun.config.options import listed, option_folders
 from fedrun.config.overrides import OF_THE_SWEEP, parsed
@@ -54,7 +54,7 @@ def plain_composition(overrides: Sequence[str], folder: Path | None = None) -> P
     tree = DefaultsTree(chosen, deleted, folder)
     merged: Plain = {}
     for part in tree.parts():
-        merge(merged, embedded(part))
+        merge(merged, part.embedded)
     for key, value in values:
         _set(merged, key, value)
     hydra = merged.pop("hydra")
@@ -62,14 +62,6 @@ def plain_composition(overrides: Sequence[str], folder: Path | None = None) -> P
         key: _resolved(value, merged) if key in OF_THE_SWEEP else value for key, value in hydra["sweeper"].items()
     }
     return PlainComposition(_resolved(merged, merged), sweeper, hydra.get("mode") == "MULTIRUN", tree.choices)
-
-
-def embedded(part: Placed) -> Plain:
-    """The content of a part, below the key where it is placed."""
-    content = part.content
-    for name in reversed(part.package.split(".") if part.package else []):
-        content = {name: content}
-    return content
 
 
 def merge(config: Plain, content: Mapping[str, Any]) -> None:
