@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
-from fedrun.config.composed import Composed, compose, compose_plainly
+from fedrun.config.composed import Composed, compose
 from fedrun.config.defaults_entry import SELF, entry_of
 from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.grids import NO_JOBS, Job, jobs
@@ -114,8 +114,6 @@ def _runs(arguments: list[str], common: list[str], config_dir: Path | None) -> t
     """
     from hydra.types import RunMode
 
-    if compose_plainly(common, config_dir, single_run=True) is not None:
-        return [arguments], []
     config = hydra_config(common, config_dir)
     if config.hydra.mode != RunMode.MULTIRUN:
         return [arguments], []
