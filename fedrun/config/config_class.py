@@ -81,7 +81,7 @@ def _with_one_line(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def own_reason(problem: Mapping[str, Any]) -> str | None:
-    """What a class's ``__post_init__`` said by a ValueError or an AssertionError; None for a problem with one key."""
+    """The message of a ValueError or AssertionError of ``__post_init__``; None if the problem is the value of a key."""
     return None if problem["loc"] else str(problem["ctx"]["error"] if "ctx" in problem else problem["msg"])
 
 

@@ -59,7 +59,7 @@ class KeyEntry:
 def explain_key(key: str, experiment: type, config_dir: Path | None = None) -> str:
     """A key's comment, the values it allows, its default with every option that sets it, and the options that have it.
 
-    Of a config group, the options with the first comment of their files.
+    For a config group: its options, each with the first sentence of its file's comment.
 
     Args:
         key: such as ``local.lr`` or ``strategy/client``.

@@ -1,4 +1,4 @@
-"""The marks of a config class's keys: what their annotations say besides types and bounds."""
+"""The marks in the annotations of a config class's keys, in addition to types and bounds."""
 
 from __future__ import annotations
 

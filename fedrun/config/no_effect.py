@@ -1,4 +1,4 @@
-"""Overrides of keys that have no effect beside the values of other keys."""
+"""Overrides that have no effect because of the values of other keys."""
 
 from __future__ import annotations
 

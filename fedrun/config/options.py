@@ -174,7 +174,8 @@ def option_folders(further: Path | None) -> list[Path]:
 def files_in(group: str, folders: Iterable[Path]) -> dict[str, Path]:
     """The file of each of a group's options in some folders of options: its own, or the one that lists it.
 
-    Of options of the same name, a file in fedrun's folder counts first, then a further folder's, then a listed option.
+    If several options have the same name, a file in fedrun's folder comes first, then one in a further folder, then a
+    listed option.
     """
     if not re.fullmatch(r"\w[\w/-]*", group):  # config.yaml is in no group, and .. leads to other folders
         return {}

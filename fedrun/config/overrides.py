@@ -65,7 +65,7 @@ EXPANDED = ("data_dir", "cache_dir", "initial.path", "appeal.path", "dataset.fil
 
 
 def home_folder(key: str, value: str) -> str:
-    """The message that rejects a value which begins with ``~``: Hydra reads none without quotes, and few keys take it.
+    """The message that rejects a value which begins with ``~``: Hydra reads it in quotes only, and few keys expand it.
 
     Args:
         key: key of the configuration.
@@ -95,8 +95,8 @@ def with_implied(arguments: Sequence[str]) -> list[str]:
 
 
 def typed(overrides: Sequence[str]) -> list[str]:
-    """Hydra's list of overrides as they were typed: whoever iterates over it gets the value of ``${rounds}`` instead,
-    which may differ between the jobs of a sweep.
+    """Hydra's list of overrides as they were typed. Iterating over it would give the value of ``${rounds}``, which may
+    differ between the jobs of a sweep.
     """
     from omegaconf import OmegaConf
 

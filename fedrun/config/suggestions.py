@@ -49,9 +49,8 @@ def likely_flag(message: str, usage: str) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean mnist?`` for a message that rejects ``name``; empty if no name is similar.
 
-    Upper and lower case are equal. Of a key below others (``strategy.client.mu``), its end is enough (``client.mu``),
-    or its beginning and its last part (``strategy.mu``). The beginning of a few names stands for them
-    (``test/acc``).
+    The comparison ignores case. A key such as ``strategy.client.mu`` is also found by its end (``client.mu``) or by its
+    first and last parts (``strategy.mu``); up to three names are found by their common beginning (``test/acc``).
 
     Args:
         name: what the user wrote.

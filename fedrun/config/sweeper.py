@@ -61,7 +61,7 @@ class SweeperSettings:
 
     @classmethod
     def of(cls, settings: Any) -> SweeperSettings:
-        """The settings in a composed configuration; of another sweeper than fedrun's, its ``params`` in a single grid.
+        """The settings in a composed configuration; for a sweeper other than fedrun's, its ``params`` in a single grid.
 
         Raises:
             InputError: a key is missing or unknown, or its value is not allowed.

@@ -125,8 +125,8 @@ class Evaluation:
         if not keys:
             return ""
         models = "the global model" if model == "global" else "models that clients have tuned"
-        wish = "the strategy's paper reports" if self.model == "auto" else f"evaluation.model={self.model} asks for"
-        return f"{wish} the accuracy of {models}; set {' '.join(keys)} to record it"
+        source = "the strategy's paper reports" if self.model == "auto" else f"evaluation.model={self.model} asks for"
+        return f"{source} the accuracy of {models}; set {' '.join(keys)} to record it"
 
     def _reported_model(self, client: ClientStrategy) -> EvaluatedModel:
         """Of which models the accuracy is to be reported."""

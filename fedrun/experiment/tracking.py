@@ -1,4 +1,4 @@
-"""Tracking services, which record a run's metrics besides its files."""
+"""Tracking services, which record a run's metrics in addition to its files."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class CudaGraphs:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._newest: torch.cuda.CUDAGraph | None = None  # the memory of all graphs exists as long as one of them
+        self._newest: torch.cuda.CUDAGraph | None = None  # keeps the memory that all graphs share
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._cached: OrderedDict[Hashable, tuple[Hashable, Any]] = OrderedDict()
         self._warned: dict[Any, Any] = {}  # so that a warning of every step is shown once
@@ -109,7 +109,7 @@ class CudaGraphs:
         """
         graph, collects = torch.cuda.CUDAGraph(), gc.isenabled()
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        gc.disable()  # it could free another graph meanwhile, which is not allowed
+        gc.disable()  # freeing another graph during the recording is not allowed
         try:
             # torch.cuda.graph would also return free memory to the system, which takes longer than the recording
             with torch.cuda.stream(self._stream):

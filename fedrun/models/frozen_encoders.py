@@ -1,4 +1,4 @@
-"""Fixed models that are evaluated besides the model in training."""
+"""Fixed models that are evaluated during the training of another model."""
 
 from __future__ import annotations
 

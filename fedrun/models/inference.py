@@ -37,7 +37,7 @@ def evaluate(
             return _of_batch(outputs, samples, batch)
 
     def recorded() -> tuple[RecordedFunction[OfBatch], Samples]:
-        return RecordedFunction(graphs, of_batch, "a forward pass"), samples  # kept, so that its id stays unique
+        return RecordedFunction(graphs, of_batch, "a forward pass"), samples  # kept, so that its id is not reused
 
     function, _ = graphs.cached(("evaluate", id(samples), precision), recorded)
     with torch.no_grad():

@@ -68,8 +68,8 @@ def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int =
 
 
 def mixes_samples(network: torch.nn.Module, samples: torch.Tensor) -> bool:
-    """Whether the outputs for the first of some samples are others in a batch of its copies. Of a network whose outputs
-    are random it is not known, and False.
+    """Whether the outputs for the first of some samples differ in a batch of its copies. False for a network with
+    random outputs, for which this is not known.
 
     Args:
         network: in training or evaluation mode; its buffers may change.

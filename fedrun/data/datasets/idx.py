@@ -25,7 +25,7 @@ def find_idx(folder: Path, name: str) -> Path | None:
 def read_idx(path: Path, sample_shape: tuple[int, ...]) -> np.ndarray:
     """Read an IDX file of unsigned bytes, compressed (``.gz``) or not, into memory.
 
-    The header is checked first, and no more is read or unpacked than it announces.
+    The header is checked first; only as many bytes are read or unpacked as it specifies, and one more.
 
     Args:
         path: the file; it is only read.
@@ -35,7 +35,7 @@ def read_idx(path: Path, sample_shape: tuple[int, ...]) -> np.ndarray:
         A read-only uint8 array ``[n, *sample_shape]``.
 
     Raises:
-        InputError: the file cannot be read, is not IDX of such samples, or is not as long as its header says.
+        InputError: the file cannot be read, is not IDX with such samples, or does not have the length in its header.
     """
     stat_regular(path)
     dimensions = 1 + len(sample_shape)

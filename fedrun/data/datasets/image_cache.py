@@ -28,10 +28,10 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", "
 """Names of image files end in one of these, in capitals or not."""
 
 PIECE = 1024
-"""Most images of one class that are decoded before they are written; more would not be faster."""
+"""Largest number of images of a class that are decoded before they are written; a larger one would not be faster."""
 
 PIECE_BYTES = 2**28
-"""Most bytes of them."""
+"""Largest size of these images when they are decoded."""
 
 
 @dataclass(frozen=True)

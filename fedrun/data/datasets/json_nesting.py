@@ -15,7 +15,7 @@ class NestingError(Exception):
 
 
 class BoundedNesting:
-    """Reads a binary file of JSON as long as at most :data:`DEEPEST` lists and objects are open.
+    """Reads a binary file of JSON whose lists and objects are nested at most :data:`DEEPEST` levels deep.
 
     Only brackets outside strings count. Whether the text is valid JSON is left to the parser.
     """

@@ -70,7 +70,7 @@ class Aggregation:
         return size
 
     def described(self, cohort: str) -> str:
-        """Who trains when, in a few words, given the number of clients per round in words."""
+        """Which clients train when, as a short text; ``cohort`` is the number of clients per round as text."""
         return f"{cohort} per round"
 
     def check_clients(self, clients: int) -> None:

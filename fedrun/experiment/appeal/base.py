@@ -59,7 +59,7 @@ Solo = Callable[[LocalTraining], OwnResults]
 
 @config_class
 class Appeal:
-    """No thresholds, and hence no appeal; the options with thresholds extend this class.
+    """No thresholds, and so no appeal; the options with thresholds extend this class.
 
     Attributes:
         known: whether there are thresholds.

@@ -2,7 +2,7 @@
 
 A clock gives every client a device. It measures the rounds and changes no result. A round lasts until the slowest of
 its participants has sent its upload and the server has made its step; one without participants takes the server's
-time. Evaluation takes no virtual time. Clients that train while they are not selected (FedUmf) delay nobody.
+time. Evaluation takes no virtual time. Clients that train while they are not selected (FedUmf) do not delay a round.
 """
 
 from __future__ import annotations
