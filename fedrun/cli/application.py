@@ -217,7 +217,7 @@ def _guarded(arguments: Sequence[str]) -> int:
 
         from fedrun.config.composition_errors import composing
         from fedrun.config.hydra_config import register_listed_options
-        from fedrun.config.options import conf_dir, further_folder
+        from fedrun.config.options import conf_dir, further_folder, with_config_dir
         from fedrun.sweeps.plugins import register_plugins
 
         sys.argv[1:] = with_implied(arguments)  # where Hydra reads them
@@ -230,7 +230,7 @@ def _guarded(arguments: Sequence[str]) -> int:
             if (typed := str(options.config_dir)).startswith("~"):  # Hydra does not expand it
                 sys.argv[1:] = [with_folder(word, typed, config_dir) for word in sys.argv[1:]]
         try:
-            with composing(arguments, config_dir):  # also of the output folder, which Hydra creates
+            with with_config_dir(config_dir), composing(arguments):  # also errors of the folder that Hydra creates
                 if options.cfg and options.package not in (None, "_global_"):
                     _require_part(options, config_dir)
                 hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(job)()

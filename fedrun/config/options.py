@@ -116,7 +116,7 @@ _config_dir: ContextVar[Path | None] = ContextVar("_config_dir", default=None)
 
 @contextmanager
 def with_config_dir(folder: Path | None) -> Iterator[None]:
-    """In the block, a folder of further options counts as the running command's: for commands without Hydra."""
+    """Run the block with this folder of further options as the command's; None: there is none."""
     token = _config_dir.set(folder)
     try:
         yield
@@ -126,15 +126,7 @@ def with_config_dir(folder: Path | None) -> Iterator[None]:
 
 def config_dir_option() -> Path | None:
     """The folder of further options that the running command has from ``--config-dir``, if any."""
-    if (folder := _config_dir.get()) is not None:
-        return folder
-    from hydra.core.global_hydra import GlobalHydra
-
-    if not GlobalHydra.instance().is_initialized():
-        return None
-    path = GlobalHydra.instance().config_loader().get_search_path().get_path()
-    folders = (element.path for element in path if element.provider == "command-line" and element.path)
-    return next((Path(folder.removeprefix("file://")) for folder in folders), None)
+    return _config_dir.get()
 
 
 def further_folder(config_dir: str | Path) -> Path:
