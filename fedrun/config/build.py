@@ -145,7 +145,7 @@ def construct(
     for key in arguments:
         if key not in names:
             raise InputError(
-                f"{_join(path, key)}: unknown key; allowed{_below(path)}: {', '.join(names) or 'nothing'}"
+                f"{_join(path, key)}: unknown key; allowed{path and f' below {path}'}: {', '.join(names) or 'nothing'}"
                 f"{did_you_mean(_join(path, key), [_join(path, name) for name in names])}"
             )
     for name in names:
@@ -215,10 +215,6 @@ def _plain(value: Any) -> Any:
 def _is_mapping(annotation: Any) -> bool:
     """Whether a key takes a mapping, or a list of them, without building an object from it."""
     return (get_origin(annotation) or annotation) in (Mapping, dict) or any(map(_is_mapping, get_args(annotation)))
-
-
-def _below(path: str) -> str:
-    return f" below {path}" if path else ""
 
 
 def _join(path: str, key: str) -> str:

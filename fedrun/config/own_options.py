@@ -100,17 +100,14 @@ def _problem(file: Path, written: object) -> str | None:
     defaults = written.get("defaults", [])
     if not isinstance(defaults, list):
         return f"defaults: {in_message(defaults)} is not a list; allowed: {_ENTRIES}"
-    wrong = next((line for line in defaults if not isinstance(line, str) and not _single(line)), None)
+    choices = [line for line in defaults if not isinstance(line, str)]
+    wrong = next((line for line in choices if not isinstance(line, dict) or len(line) != 1), None)
     if wrong is not None:
         return f"defaults: {in_message(wrong)} is not a choice; allowed: {_ENTRIES}"
     return None
 
 
 _ENTRIES = "a list with lines such as - GROUP: OPTION or - OPTION"
-
-
-def _single(line: object) -> bool:
-    return isinstance(line, dict) and len(line) == 1
 
 
 def _defaults_problem(group: str, written: Mapping[str, object] | None, folder: Path) -> str | None:

@@ -9,11 +9,6 @@ EvaluationSplit = Literal["test", "validation"]
 EVALUATION_SPLITS: tuple[EvaluationSplit, ...] = get_args(EvaluationSplit)
 
 
-def chosen_split(validation_share: float) -> EvaluationSplit:
-    """The split that a run is evaluated on: ``validation`` if a share of the training data is held out for it."""
-    return "validation" if validation_share else "test"
-
-
 def pooled_name(split: EvaluationSplit, metric: str) -> str:
     """The name of a metric of the pooled samples, such as ``validation/accuracy``."""
     return f"{split}/{metric}"

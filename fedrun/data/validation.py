@@ -11,7 +11,7 @@ from annotated_types import Ge, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.config.marks import NoEffect
-from fedrun.data.evaluation_split import EvaluationSplit, chosen_split
+from fedrun.data.evaluation_split import EvaluationSplit
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.split_samples import HeldOut, split_samples
 from fedrun.system.errors import InputError
@@ -38,7 +38,7 @@ class Validation:
     @property
     def evaluation_split(self) -> EvaluationSplit:
         """The samples that models are evaluated on."""
-        return chosen_split(self.share)
+        return "validation" if self.share else "test"
 
     def hold_out(self, federation: Federation, seed: int) -> Federation:
         """The federation with validation samples in place of test samples; unchanged if ``share`` is 0.

@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 
 from fedrun.config.dotted_keys import value_at
-from fedrun.data.evaluation_split import chosen_split
 from fedrun.data.targets import Target
 from fedrun.data.tasks.metric_names import ESTIMATE
 from fedrun.experiment.observer import Row, round_of
@@ -104,7 +103,7 @@ class Run:
     @property
     def on_validation(self) -> bool:
         """Whether it was evaluated on validation samples, to choose settings; such a run is not a result."""
-        return chosen_split((self.config.get("validation") or {}).get("share") or 0.0) == "validation"
+        return bool((self.config.get("validation") or {}).get("share"))
 
     def shows_target(self, target: Target) -> bool:
         """Whether its evaluations show when it reached a target."""

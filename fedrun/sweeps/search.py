@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -286,17 +287,10 @@ def at_edge(best: str, tried: Iterable[str]) -> bool:
     """Whether a value is at an end of several of its key: of numbers the least or the largest, of others the first or
     the last.
     """
-    grid = _ordered(tried)
+    grid = list(dict.fromkeys(tried))
+    with suppress(ValueError):  # not all of them are numbers
+        grid = sorted(grid, key=lambda override: float(override.partition("=")[2]))
     return len(grid) > 1 and best in (grid[0], grid[-1])
-
-
-def _ordered(overrides: Iterable[str]) -> list[str]:
-    """Different overrides of a key, by size if all values are numbers."""
-    different = list(dict.fromkeys(overrides))
-    try:
-        return sorted(different, key=lambda override: float(override.partition("=")[2]))
-    except ValueError:
-        return different
 
 
 def suggestion(arm: Arm, metric: str, command: str, before: Plain) -> str:
