@@ -23,7 +23,7 @@ from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.grids import Grid, Job, arguments_of, jobs, meaning, unseeded, values
 from fedrun.config.identity import IRRELEVANT
 from fedrun.config.key_reference import unknown_key
-from fedrun.config.options import content, option_files, options
+from fedrun.config.options import config_dir_option, content, option_files, options
 from fedrun.config.overrides import key_of, parsed, typed, without_implied
 from fedrun.config.sweeper import sweeper_settings
 from fedrun.data.tasks.base import Task
@@ -338,7 +338,7 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> dic
     without a choice.
 
     It replaces the option of this name, so it also has that option's values which were not tuned. Suggestions of an
-    earlier search in the same folder are removed.
+    earlier search in the same folder are removed, except in the folder of ``--config-dir``.
 
     Returns:
         The arm of each file.
@@ -357,7 +357,8 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> dic
             with atomic_write(path) as file:
                 file.write(suggestion(arm, metric, command, before).encode())
             files[path] = arm
-    for path in folder.glob("*.yaml"):
+    earlier = [] if config_dir_option() == folder.parent.absolute() else folder.glob("*.yaml")  # not the user's own
+    for path in earlier:
         if path not in files and f"\n# {SUGGESTED_BY}" in path.read_text(encoding="utf-8", errors="replace"):
             path.unlink()
     return files

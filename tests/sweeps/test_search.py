@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from fedrun.config.composed import Composed, compose
 from fedrun.config.experiments import experiment_sweep
 from fedrun.config.key_reference import unknown_key
-from fedrun.config.options import conf_dir, options
+from fedrun.config.options import conf_dir, options, with_config_dir
 from fedrun.config.overrides import parsed
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.report.papers.described_tables import tables
@@ -286,6 +286,18 @@ def test_a_suggestion_replaces_the_option_of_its_name(tmp_path: Path) -> None:
     assert OmegaConf.load(path) == {"strategy": {"server": {"lr": 0.5, "buffers": "frozen"}}}
     server = compose(["dataset=celeba", "strategy=fedadam"], tmp_path).config["strategy"]["server"]
     assert (server["lr"], server["buffers"]) == (0.5, "frozen")
+
+
+def test_earlier_suggestions_in_the_folder_are_removed_but_not_in_the_users_own(tmp_path: Path) -> None:
+    folder = tmp_path / "hparams"
+    (first,) = arms([["seed=0"]])
+    (first,) = after_stage([first], trials([first], {"local.lr": "0.5"}, knows_all), [outcome(0.5)], METRIC)
+    with with_config_dir(tmp_path):
+        suggest([first], METRIC, "fedrun", folder)
+        suggest([replace(first, run=("digits", "b"))], METRIC, "fedrun", folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["digits-a.yaml", "digits-b.yaml"]
+    suggest([first], METRIC, "fedrun", folder)
+    assert [path.name for path in folder.iterdir()] == ["digits-a.yaml"]
 
 
 def test_no_suggestion_of_a_papers_search_replaces_a_setting_of_every_strategy(tmp_path: Path) -> None:
