@@ -7,18 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig
 
 from fedrun.config.allowed_values import in_message
+from fedrun.config.build import build
 from fedrun.config.defaults_entry import entry_of
 from fedrun.config.no_effect import Unused, without_effect
 from fedrun.config.options import HYDRA_GROUPS, content, option_files
 from fedrun.config.overrides import key_of, typed, without_implied
 from fedrun.config.sweeper import GRIDS
+from fedrun.data.tasks.metric_names import lower_is_better
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
+    from hydra.core.override_parser.types import Override
 
     from fedrun.config.as_config import Plain
     from fedrun.config.composed import Composed
@@ -255,6 +258,7 @@ def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoa
         overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
         common = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
         composed = loader.load_configuration(config.hydra.job.config_name, common, RunMode.RUN)
+    check_searcher(config.hydra.sweeper, overrides, build(composed.dataset, "dataset").spec.task.score)
     if not composed.validation.share:
         raise InputError(WITHOUT_VALIDATION)
     tried = dict(config.hydra.sweeper.get("params") or {})
@@ -263,6 +267,40 @@ def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoa
     }
     if "output_dir" in tried:
         raise InputError(several_folders(tried["output_dir"]))
+
+
+def check_searcher(sweeper: Mapping[str, Any], overrides: Sequence[Override], score: str) -> None:
+    """Reject settings with which a sweeper such as Optuna's cannot search, or would choose the worst values. Its own
+    messages do not name the keys.
+
+    Args:
+        sweeper: its settings.
+        overrides: those of the command line.
+        score: the metric that a job returns, such as ``accuracy``.
+
+    Raises:
+        InputError: there is such a setting.
+    """
+    from hydra.core.override_parser.types import IntervalSweep
+
+    if (direction := sweeper.get("direction")) is not None:
+        wanted = list(direction) if isinstance(direction, ListConfig) else [direction]
+        names = [str(getattr(one, "name", one)) for one in wanted]
+        better = "minimize" if lower_is_better(score) else "maximize"
+        if names != [better]:
+            given = in_message(names if isinstance(direction, ListConfig) else names[0])
+            raise InputError(f"hydra.sweeper.direction={given}: a job returns one number, {score}; allowed: {better}")
+    for key in ("n_trials", "n_jobs"):
+        if isinstance(number := sweeper.get(key), int) and number < 1:
+            raise InputError(f"hydra.sweeper.{key}={number}: allowed: an integer, at least 1")
+    for override in overrides:
+        tried = override.value()
+        if not isinstance(tried, IntervalSweep):
+            continue
+        least, largest = tried.start, tried.end
+        if least is None or largest is None or least > largest or ("log" in tried.tags and least <= 0):
+            wrong = in_message(override.input_line)
+            raise InputError(f"{wrong}: allowed: interval(LEAST,LARGEST), on a logarithmic scale above 0")
 
 
 def several_folders(value: Any) -> str:

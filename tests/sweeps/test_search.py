@@ -35,7 +35,7 @@ from fedrun.sweeps.search import (
     untuned,
     with_arguments,
 )
-from fedrun.sweeps.sweep_checks import check_one_of
+from fedrun.sweeps.sweep_checks import check_one_of, check_searcher
 from fedrun.system.errors import InputError
 
 from ..helpers.job_configs import job_config
@@ -197,6 +197,47 @@ def test_values_that_one_of_the_jobs_can_have() -> None:
         check_one_of([["a", "wrong"], ["b", "wrong"]], (), built)
     with pytest.raises(InputError, match=r"^local.eps=0.1: has no effect with .* \(a job of the search: a\)$"):
         check_one_of([["a"]], ("local.eps=0.1",), built)
+
+
+@pytest.mark.parametrize(
+    ("sweeper", "argument", "message"),
+    [
+        (
+            {"direction": ["maximize", "minimize"]},
+            "a=1",
+            "hydra.sweeper.direction=[maximize,minimize]: a job returns one number, ",
+        ),
+        (
+            {"direction": "up"},
+            "a=1",
+            "hydra.sweeper.direction=up: a job returns one number, accuracy; allowed: maximize",
+        ),
+        ({"direction": "minimize"}, "a=1", "hydra.sweeper.direction=minimize: a job returns one number, accuracy; "),
+        ({"n_trials": 0}, "a=1", "hydra.sweeper.n_trials=0: allowed: an integer, at least 1"),
+        ({"n_jobs": 0}, "a=1", "hydra.sweeper.n_jobs=0: allowed: an integer, at least 1"),
+        (
+            {},
+            "a=interval(1,0.1)",
+            "a=interval(1,0.1): allowed: interval(LEAST,LARGEST), on a logarithmic scale above 0",
+        ),
+        (
+            {},
+            "a=tag(log,interval(0,1))",
+            "a=tag(log,interval(0,1)): allowed: interval(LEAST,LARGEST), on a logarithmic",
+        ),
+    ],
+)
+def test_settings_with_which_optuna_cannot_search(sweeper: dict[str, Any], argument: str, message: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        check_searcher(OmegaConf.create(sweeper), [parsed(argument)], "accuracy")
+    assert str(refusal.value).startswith(message)
+
+
+def test_settings_with_which_optuna_searches() -> None:
+    overrides = [parsed(text) for text in ("a=tag(log,interval(0.1,1))", "b=interval(0,1)", "c=1,2", "d=x")]
+    for direction, metric in (("maximize", "accuracy"), (["minimize"], "mae")):
+        check_searcher(OmegaConf.create({"direction": direction, "n_trials": 1, "n_jobs": 2}), overrides, metric)
+    check_searcher(OmegaConf.create({}), overrides, "accuracy")
 
 
 def test_jobs_that_differ_in_a_tuned_key_only() -> None:
