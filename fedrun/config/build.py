@@ -31,9 +31,6 @@ SCALAR = ("int_type", "float_type", "string_type", "literal_error")
 """Pydantic's names of errors in values that are not a list."""
 
 
-NOTHING: Mapping[str, object] = MappingProxyType({})
-
-
 def option(group: str, name: str, /, **changes: Any) -> Any:
     """The config object of a single option, such as ``option("strategy/client", "fedprox", mu=0.1)``.
 
@@ -130,7 +127,7 @@ def locate(target: Any, path: str) -> type:
 
 
 def construct(
-    config_class: type, arguments: Mapping[str, Any], path: str, given: Mapping[str, object] = NOTHING
+    config_class: type, arguments: Mapping[str, Any], path: str, given: Mapping[str, object] = MappingProxyType({})
 ) -> object:
     """A config object from its arguments, nested ones first; a validation error becomes one line.
 

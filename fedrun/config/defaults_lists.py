@@ -15,7 +15,7 @@ from pathlib import Path
 from fedrun.config.as_config import Plain
 from fedrun.config.defaults_entry import GLOBAL, SELF, Entry, below, entry_of
 from fedrun.config.options import content, header, listed, listed_file, option_folders
-from fedrun.config.own_options import has_form
+from fedrun.config.own_options import wrong_form
 
 HYDRA = "hydra/"
 
@@ -158,7 +158,7 @@ class DefaultsTree:
         """An option's file, or the option in the file that lists several; None: there is none."""
         own = (folder / group / f"{option}.yaml" for folder in reversed(option_folders(self.folder)))
         file = next(filter(Path.is_file, own), listed_file(group) if option in listed(group) else None)
-        if file is not None and self.folder and file.is_relative_to(self.folder) and not has_form(file):
+        if file is not None and self.folder and file.is_relative_to(self.folder) and wrong_form(file):
             raise NotPlainError
         return None if file is None else _read(group, option, file, file.stat().st_mtime_ns)
 

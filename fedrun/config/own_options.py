@@ -30,8 +30,8 @@ def check_forms(choices: Mapping[str, str | None], folders: Sequence[Path]) -> N
         file, used = files_in(group, own).get(str(option)), conf_dir() / group / f"{option}.yaml"
         if file is None:
             continue
-        if problem := _problem(file, readable(file)):
-            raise InputError(f"{file}: {problem}")
+        if wrong := wrong_form(file):
+            raise InputError(wrong)
         if chosen in SETTINGS and "@package" not in header(file):
             raise InputError(f"{file}: would set keys below {group}; allowed: with the first line # @package _global_")
         if used.is_file() and used.read_bytes() != file.read_bytes():
@@ -62,26 +62,23 @@ def wrong_file(arguments: Iterable[str], folder: Path, missing: bool) -> str | N
         if file is None or file in seen:
             continue
         seen.add(file)
-        try:
-            written = readable(file)
-        except InputError as error:
-            return str(error)
-        problem = _problem(file, written)
-        if not problem and missing and "/" not in option:
-            problem = _defaults_problem(group, written, folder)
-        if problem:
+        if wrong := wrong_form(file):
+            return wrong
+        written = readable(file)
+        if missing and "/" not in option and (problem := _defaults_problem(group, written, folder)):
             return f"{file}: {problem}"
         entries = [entry_of(line, group) for line in (written or {}).get("defaults", ())]
         left += [(entry.group, entry.option) for entry in entries if entry is not None and entry.option]
     return None
 
 
-def has_form(file: Path) -> bool:
-    """Whether a file can be read and has the form of an option, apart from the entries of its defaults list."""
+def wrong_form(file: Path) -> str | None:
+    """Why a file cannot be read as an option, apart from the entries of its defaults list; None: it can."""
     try:
-        return _problem(file, readable(file)) is None
-    except InputError:
-        return False
+        problem = _problem(file, readable(file))
+    except InputError as error:
+        return str(error)
+    return problem and f"{file}: {problem}"
 
 
 def _problem(file: Path, written: object) -> str | None:
