@@ -66,7 +66,7 @@ class Celeba(LeafDataset):
         return f"{super()._remedy()}, or put CelebA's own {IDENTITIES}, {ATTRIBUTES} and {IMAGES} there"
 
 
-class CelebaLists:
+class CelebaLists(FileFormat):
     """CelebA's own text files: the celebrity on each photograph, and its attributes, 1 or -1.
 
     ``identity_CelebA.txt`` has a photograph and a number of a celebrity in each line; ``list_attr_celeba.txt`` has the
@@ -74,9 +74,6 @@ class CelebaLists:
     """
 
     suffix: ClassVar[str] = ".txt"
-
-    def __init__(self, decoder: Decoder) -> None:
-        self.decoder = decoder
 
     def sizes(self, paths: list[Path]) -> dict[str, int]:
         return {name: len(labels) for name, labels in self._celebrities(paths[0].parent).items()}

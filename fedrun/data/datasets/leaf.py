@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import reprlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -68,15 +68,19 @@ class Decoder(Protocol):
         return ""
 
 
-class FileFormat(Protocol):
-    """A file format of datasets with users."""
+class FileFormat(ABC):
+    """A file format of datasets with users.
+
+    Args:
+        decoder: turns the files' samples into arrays.
+    """
 
     suffix: ClassVar[str]
 
-    @property
-    def decoder(self) -> Decoder:
-        """Turns the files' samples into arrays."""
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
 
+    @abstractmethod
     def sizes(self, paths: list[Path]) -> dict[str, int]:
         """The users in all files of one split and their numbers of samples, at least 1.
 
@@ -84,6 +88,7 @@ class FileFormat(Protocol):
             InputError: the files are malformed or have no users.
         """
 
+    @abstractmethod
     def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """The samples of each user of one file, in one or several pieces: name, ``[n, ...]`` and classes uint8 ``[n]``.
 
@@ -92,13 +97,10 @@ class FileFormat(Protocol):
         """
 
 
-class LeafJson:
+class LeafJson(FileFormat):
     """LEAF's JSON, streamed. A user may be in one file of a split only."""
 
     suffix: ClassVar[str] = ".json"
-
-    def __init__(self, decoder: Decoder) -> None:
-        self.decoder = decoder
 
     def sizes(self, paths: list[Path]) -> dict[str, int]:
         sizes: dict[str, int] = {}

@@ -18,7 +18,7 @@ from annotated_types import Ge
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Encoding, Scaled, Spec
 from fedrun.data.datasets.cache import StoredType, cache_key
-from fedrun.data.datasets.leaf import Decoder, FileFormat, LeafDataset, LeafJson, integer_labels
+from fedrun.data.datasets.leaf import FileFormat, LeafDataset, LeafJson, integer_labels
 from fedrun.data.datasets.regular_file import ends_in_quoted_text
 from fedrun.data.datasets.user_tables import ROWS, grouped
 from fedrun.data.datasets.word_vectors import WordVectors, word_vectors
@@ -118,13 +118,10 @@ class MeanVectors:
         return f"{number} of {self._samples} tweets have no word in {file} and became zero vectors"
 
 
-class TweetTable:
+class TweetTable(FileFormat):
     """The publisher's CSV, streamed: six columns without a header, in latin-1."""
 
     suffix: ClassVar[str] = ".csv"
-
-    def __init__(self, decoder: Decoder) -> None:
-        self.decoder = decoder
 
     def sizes(self, paths: list[Path]) -> dict[str, int]:
         sizes = Counter(row[1 + USER] for path in paths for row in _rows(path))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedrun.data.datasets.leaf import Decoder
+from fedrun.data.datasets.leaf import Decoder, FileFormat
 from fedrun.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ROWS = 4096
 """Number of rows in memory at a time."""
 
 
-class ParquetTable:
+class ParquetTable(FileFormat):
     """Parquet files with a column of users, one of samples and one of labels.
 
     Columns of Hugging Face's type ``ClassLabel`` have numbers, and the file has their class names; they are translated
@@ -42,7 +42,7 @@ class ParquetTable:
             y: the column of labels.
             class_names: the dataset's class names.
         """
-        self.decoder = decoder
+        super().__init__(decoder)
         self._user, self._x, self._y = user, x, y
         self._class_names = class_names
 
