@@ -13,6 +13,7 @@ from fedrun.config.allowed_values import shown
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.config.marks import NoEffect
+from fedrun.config.own_methods import is_fedruns
 from fedrun.models.precision import Precision
 from fedrun.system.errors import InputError, one_line
 
@@ -100,7 +101,7 @@ class LocalTraining:
                 f"local.lr_cosine_rounds={self.lr_cosine_rounds} with rounds={rounds}: the rate would be 0 before the "
                 "last round; allowed: at least as many as rounds, or null"
             )
-        for round in range(rounds):  # a user's schedule may return anything, and fedrun's decay may underflow
+        for round in range(0 if is_fedruns(type(self)) else rounds):  # the schedule is a user's
             rate: object = self.rate(round)
             if not (isinstance(rate, Real) and 0 < float(rate) < math.inf):
                 raise InputError(
