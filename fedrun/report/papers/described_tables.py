@@ -86,6 +86,8 @@ def check(reading: TableReading) -> None:
             reading.conditions(cell, "full")
     if unknown := next((name for name in reading.further_runs if name not in options("experiment")), None):
         raise reading.error("further_runs", no_such_option("experiment", unknown, options("experiment")))
+    if reading.experiment in reading.further_runs:
+        raise reading.error("further_runs", f"{reading.experiment} is the table's own; allowed: other experiments")
     parts = {
         "columns": reading.columns,
         "blocks": reading.blocks,

@@ -189,14 +189,15 @@ def of_table(figure: Figure, scale: Scale, runs: Sequence[Run]) -> Panels:
     """The runs of the figure's lines among those of a table at a scale."""
     reading = load_table(figure.experiment)
     table = reading.cells()
-    matched = match(cell_configs(figure.experiment, scale), of_scale(figure, scale, runs))
+    own, *further = figure.run_names(scale)
+    matched = match(cell_configs(figure.experiment, scale), complete(runs, [own]), complete(runs, further))
     runs_at = [(table[position].coordinates, cell_runs) for position, cell_runs in matched.runs.items() if cell_runs]
     return with_published(grouped(figure, runs_at), figure, reading, scale)
 
 
-def of_scale(figure: Figure, scale: Scale, runs: Sequence[Run]) -> list[Run]:
-    """The complete runs from which a figure may be drawn at a scale."""
-    return [run for name in figure.run_names(scale) for run in runs if run.complete and run.config["name"] == name]
+def complete(runs: Sequence[Run], names: Sequence[str]) -> list[Run]:
+    """The complete runs with one of these names."""
+    return [run for run in runs if run.complete and run.config["name"] in names]
 
 
 def with_published(panels: Panels, figure: Figure, reading: TableReading, scale: Scale) -> Panels:
@@ -246,7 +247,7 @@ def published(cell: Cell, reading: TableReading, metric: str, end: int | None) -
 
 def of_experiment(figure: Figure, scale: Scale, runs: Sequence[Run]) -> Panels:
     """The runs of the figure's lines among those of an experiment without a table at a scale."""
-    found, _ = settings(of_scale(figure, scale, runs))
+    found, _ = settings(complete(runs, figure.run_names(scale)))
     panels = grouped(figure, [(_coordinates(setting), setting.runs) for setting in found])
     for lines in panels.values():
         for name, line in lines.items():

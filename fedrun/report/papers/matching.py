@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from fedrun.config.identity import is_neutral_class
@@ -66,13 +67,19 @@ class Assigned:
         return cls(run, positions, different, {key for key in unknown if not _is_neutral(key, known[key])})
 
 
-def match(configs: Mapping[int, Mapping[str, Any]], runs: Sequence[Run]) -> Matched:
+def match(configs: Mapping[int, Mapping[str, Any]], runs: Sequence[Run], further_runs: Sequence[Run] = ()) -> Matched:
     """Assign each run to the cells whose configuration it has, in the keys in which the table's configurations differ.
 
     The classes are always compared. In other keys a run may differ from the experiment's job (fewer rounds, say): the
     difference is reported, and the run is used. A key that another version of fedrun did not have is not compared, as
     its value is not known; this is reported, unless the other value means what fedrun did without the key.
+
+    Args:
+        configs: the configuration of each cell's job, by the cell's position.
+        runs: complete runs of the sweep.
+        further_runs: complete runs of others, for cells and seeds of which the sweep has none.
     """
+    further = set(map(id, further_runs))
     jobs = {position: leaves(config) for position, config in configs.items()}
     keys = frozenset(varying(list(jobs.values())))
     cells: dict[str, list[int]] = {}
@@ -81,7 +88,7 @@ def match(configs: Mapping[int, Mapping[str, Any]], runs: Sequence[Run]) -> Matc
     assigned: list[Assigned] = []
     unmatched: list[Run] = []
     ambiguous: list[Run] = []
-    for run in runs:
+    for run in chain(runs, further_runs):
         content = leaves(run.config)
         exact = cells.get(comparable_text(compared_values(content, keys)))
         candidates = [exact] if exact else [own for own in cells.values() if may_belong_to(content, jobs[own[0]], keys)]
@@ -94,7 +101,7 @@ def match(configs: Mapping[int, Mapping[str, Any]], runs: Sequence[Run]) -> Matc
     not_compared: set[str] = set()
     repeated: list[Run] = []
     other_data: list[Run] = []
-    for one in sorted(assigned, key=lambda one: (len(one.different), len(one.not_compared))):
+    for one in sorted(assigned, key=lambda one: (id(one.run) in further, len(one.different), len(one.not_compared))):
         run, cell_runs = one.run, by_seed[one.positions[0]]
         if any(other.data != run.data for other in cell_runs.values()):
             other_data.append(run)
@@ -105,16 +112,17 @@ def match(configs: Mapping[int, Mapping[str, Any]], runs: Sequence[Run]) -> Matc
             not_compared |= one.not_compared
             for position in one.positions:
                 by_seed[position][run.seed] = run
+    left_out = {
+        OF_NO_CELL: unmatched,
+        "may belong to several cells": ambiguous,
+        "repeat the cell and seed of others that are nearer to the experiment's job": repeated,
+        "are on other data than others of their cell": other_data,
+    }
     return Matched(
         {position: tuple(seeds[seed] for seed in sorted(seeds)) for position, seeds in by_seed.items()},
         tuple(f"{line} ({counted(count, 'run')})" for line, count in deviations.items()),
         tuple(sorted(not_compared)),
-        {
-            OF_NO_CELL: unmatched,
-            "may belong to several cells": ambiguous,
-            "repeat the cell and seed of others that are nearer to the experiment's job": repeated,
-            "are on other data than others of their cell": other_data,
-        },
+        {problem: [run for run in others if id(run) not in further] for problem, others in left_out.items()},
     )
 
 

@@ -97,18 +97,18 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
     configs = cell_configs(name, scale)
     if not configs and (cell := next((cell for cell in table if reading.reason(cell) is None), None)):
         raise no_job_error(reading, cell, scale)
-    own, *further = ([run for run in runs if run.config["name"] == one] for one in reading.run_names(scale))
-    matched = match(configs, [run for run in chain(own, *further) if run.complete])
-    left_out: dict[str, Sequence[Run]] = {
-        problem: [run for run in others if run in own] for problem, others in matched.left_out.items()
-    }
+    own_name, *further_names = reading.run_names(scale)
+    sweep_runs = [run for run in runs if run.config["name"] == own_name]
+    others = [run for run in runs if run.complete and run.config["name"] in further_names]
+    matched = match(configs, [run for run in sweep_runs if run.complete], others)
     check_metrics(reading, table, matched)
     if not any(matched.runs.values()):
-        problems = " or ".join(problem for problem, others in left_out.items() if others)
+        problems = " or ".join(problem for problem, others in matched.left_out.items() if others)
         raise (
             NoRunsError(f"table {name}: its finished runs {problems}") if problems else no_runs_error(name, scale, runs)
         )
-    left_out[OF_NO_CELL] = of_no_table(name, scale, left_out[OF_NO_CELL])
+    unmatched = of_no_table(name, scale, matched.left_out[OF_NO_CELL])
+    matched = replace(matched, left_out={**matched.left_out, OF_NO_CELL: unmatched})
     substitutes = {position: reading.substitutes(table[position], scale) for position in configs}
     measured = {
         position: replace(measure(position, table, reading, matched.runs), of_stand_in=bool(substitutes[position]))
@@ -129,10 +129,10 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
             f"In place of {key} {value}, ours ran with {' '.join(overrides)}, so no differences are given."
             for key, value, overrides in stand_ins
         ),
-        *further_runs(matched, reading.run_names(scale)[1:]),
-        *deviations(matched, left_out),
+        *further_runs(matched, further_names),
+        *deviations(matched),
     )
-    unfinished = sum(not run.complete for run in own)
+    unfinished = sum(not run.complete for run in sweep_runs)
     notes = (
         *(
             f"No run has {' or '.join(keys)}, from which {metric} is read."
@@ -215,14 +215,14 @@ def further_runs(matched: Matched, names: Sequence[str]) -> list[str]:
     return [f"Also read: {wording.counted(count, 'run')} of {name}." for name, count in counts.items() if count]
 
 
-def deviations(matched: Matched, left_out: Mapping[str, Sequence[Run]]) -> list[str]:
+def deviations(matched: Matched) -> list[str]:
     """Where the runs differ from the experiment's jobs, and the runs that are used for no cell."""
     return [
         *(f"Different from the experiment: {line}." for line in matched.deviations),
         *(
             f"Left out because they {problem}: {wording.counted(len(others), 'run')} of this sweep, such as "
             f"{others[0].folder}."
-            for problem, others in left_out.items()
+            for problem, others in matched.left_out.items()
             if others
         ),
     ]

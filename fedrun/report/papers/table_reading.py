@@ -92,7 +92,8 @@ class TableReading:
 
     def run_names(self, scale: Scale) -> list[str]:
         """The ``name`` of the runs from which the table is read at a scale, first that of its own sweep."""
-        return [experiment_sweep(name).run_name(scale) for name in (self.experiment, *self.further_runs)]
+        experiments = (self.experiment, *self.further_runs)
+        return list(dict.fromkeys(experiment_sweep(name).run_name(scale) for name in experiments))
 
     def cells(self) -> list[Cell]:
         """The table's cells: the paper's, or without a file of its numbers those that the sweep makes.

@@ -159,6 +159,21 @@ def test_runs_of_another_experiment_fill_cells_and_seeds_without_an_own_run(
     assert run(top, "--config-dir", "own", "--figure", "mine/figure1", "--to", "figure.png") == 0
 
 
+def test_further_runs_never_replace_those_of_the_tables_own_sweep(own: Path, folders: Folders) -> None:
+    """The own run has more rounds than its job, the further ones have the job's rounds and other data."""
+    (own / TABLE).write_text(EXPERIMENT.replace("columns: [lr]", "columns: [lr]\n      further_runs: [mine/more]"))
+    more = "# @package _global_\nname: mine/more\nhydra: {mode: MULTIRUN, sweeper: {params: {seed: 0}}}\n"
+    (own / "experiment/mine/more.yaml").write_text(more)
+    arguments = ["experiment=mine/table1", "local.lr=0.2"]
+    folders.write(0, rows(0.1, 0.3, 0.4, 0.7), config=job_config([*arguments, "rounds=3"]))
+    for seed in (0, 1):
+        config = job_config([*arguments, "name=mine/more"])
+        folders.write(seed, rows(0.1, 0.3, 0.8), config=config, data="other")
+    (table,) = paper_table("mine/table1", None, folders.found.runs).tables
+    assert table.rows[0] == ("fedavg", "71.5", "70.0", "-1.5")
+    assert table.above[1:] == ("Different from the experiment: rounds=3 where the experiment has 2 (1 run).",)
+
+
 def test_a_paper_may_write_a_number_without_a_point(own: Path, folders: Folders) -> None:
     """0.7 and 0.72 with the rate 1.0, which the paper calls 1, are 71.0 ± 1.0 percent."""
     (own / TABLE).write_text(EXPERIMENT.replace("0.1,0.2", "0.1,1.0"))
@@ -295,6 +310,12 @@ WRONG = [
         "columns: [lr]",
         "further_runs: [mine/more]",
         "{table}.further_runs: experiment=mine/more: no such option; allowed: ",
+    ),
+    (
+        TABLE,
+        "columns: [lr]",
+        "further_runs: [mine/table1]",
+        "{table}.further_runs: mine/table1 is the table's own; allowed: other experiments",
     ),
     (
         TABLE,
