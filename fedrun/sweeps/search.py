@@ -357,8 +357,9 @@ def suggest(arms: Sequence[Arm], metric: str, command: str, folder: Path) -> dic
             with atomic_write(path) as file:
                 file.write(suggestion(arm, metric, command, before).encode())
             files[path] = arm
-    earlier = [] if config_dir_option() == folder.parent.absolute() else folder.glob("*.yaml")  # not the user's own
-    for path in earlier:
+    own = config_dir_option()
+    of_user = own is not None and (own / HPARAMS).resolve() == folder.resolve()
+    for path in () if of_user else folder.glob("*.yaml"):
         if path not in files and f"\n# {SUGGESTED_BY}" in path.read_text(encoding="utf-8", errors="replace"):
             path.unlink()
     return files

@@ -333,7 +333,8 @@ def test_earlier_suggestions_in_the_folder_are_removed_but_not_in_the_users_own(
     folder = tmp_path / "hparams"
     (first,) = arms([["seed=0"]])
     (first,) = after_stage([first], trials([first], {"local.lr": "0.5"}, knows_all), [outcome(0.5)], METRIC)
-    with with_config_dir(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    with with_config_dir(tmp_path / "link"):
         suggest([first], METRIC, "fedrun", folder)
         suggest([replace(first, run=("digits", "b"))], METRIC, "fedrun", folder)
     assert sorted(path.name for path in folder.iterdir()) == ["digits-a.yaml", "digits-b.yaml"]
