@@ -69,25 +69,12 @@ class Composed:
             InputError: a value is missing or refers to a missing key, or there is no such option or scale.
         """
         from omegaconf import OmegaConf
-        from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
         from fedrun.config.sweeper import sweeper_settings
 
-        try:
-            own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-            plain = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
-        except OmegaConfBaseException as error:
-            reason = "has no default" if isinstance(error, MissingMandatoryValue) else str(error).splitlines()[0]
-            if reference := re.fullmatch("Interpolation key '(.+)' not found", reason):
-                reason = f"refers to {reference[1]!r}, which the chosen options do not have"
-            raise InputError(
-                f"{error.full_key}: {reason}; fedrun --explain {error.full_key} shows what is allowed"
-            ) from None
-        assert isinstance(plain, dict)
+        plain = resolved(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
         choices = {group: option for group, option in hydra.runtime.choices.items() if not group.startswith("hydra/")}
-        composed = cls(
-            {str(key): value for key, value in plain.items()}, choices, without_implied(typed(hydra.overrides.task))
-        )
+        composed = cls(plain, choices, without_implied(typed(hydra.overrides.task)))
         folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
         check_forms(choices, folders)
         return composed.checked(sweeper_settings(hydra), folders)
@@ -170,6 +157,28 @@ class Composed:
                 f"{group}={chosen}: {place} sets {full}={in_message(value_at(part_values, key))} for "
                 f"{group}={usual[group]}; add {remedy}"
             )
+
+
+def resolved(node: DictConfig) -> Plain:
+    """The plain values of a part of a configuration that Hydra composed.
+
+    Raises:
+        InputError: a value is missing or refers to a missing key.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+    try:
+        plain = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        reason = "has no default" if isinstance(error, MissingMandatoryValue) else str(error).splitlines()[0]
+        if reference := re.fullmatch("Interpolation key '(.+)' not found", reason):
+            reason = f"refers to {reference[1]!r}, which the chosen options do not have"
+        raise InputError(
+            f"{error.full_key}: {reason}; fedrun --explain {error.full_key} shows what is allowed"
+        ) from None
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
 
 
 def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> Composed:

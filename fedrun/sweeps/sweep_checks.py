@@ -252,13 +252,13 @@ def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoa
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.types import RunMode
 
+    from fedrun.config.composed import resolved
     from fedrun.config.composition_errors import composing
 
     with composing(arguments):
         overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(arguments))
         common = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
         composed = loader.load_configuration(config.hydra.job.config_name, common, RunMode.RUN)
-    check_searcher(config.hydra.sweeper, overrides, build(composed.dataset, "dataset").spec.task.score)
     if not composed.validation.share:
         raise InputError(WITHOUT_VALIDATION)
     tried = dict(config.hydra.sweeper.get("params") or {})
@@ -267,16 +267,20 @@ def check_search(config: DictConfig, arguments: Sequence[str], loader: ConfigLoa
     }
     if "output_dir" in tried:
         raise InputError(several_folders(tried["output_dir"]))
+    score = None
+    if {"dataset", "experiment"}.isdisjoint(key.partition(".")[0] for key in tried):  # these choose the task
+        score = build(resolved(composed.dataset), "dataset").spec.task.score
+    check_searcher(config.hydra.sweeper, overrides, score)
 
 
-def check_searcher(sweeper: Mapping[str, Any], overrides: Sequence[Override], score: str) -> None:
+def check_searcher(sweeper: Mapping[str, Any], overrides: Sequence[Override], score: str | None) -> None:
     """Reject settings with which a sweeper such as Optuna's cannot search, or would choose the worst values. Its own
     messages do not name the keys.
 
     Args:
         sweeper: its settings.
         overrides: those of the command line.
-        score: the metric that a job returns, such as ``accuracy``.
+        score: the metric that a job returns, such as ``accuracy``; None: it differs between the jobs.
 
     Raises:
         InputError: there is such a setting.
@@ -286,10 +290,11 @@ def check_searcher(sweeper: Mapping[str, Any], overrides: Sequence[Override], sc
     if (direction := sweeper.get("direction")) is not None:
         wanted = list(direction) if isinstance(direction, ListConfig) else [direction]
         names = [str(getattr(one, "name", one)) for one in wanted]
-        better = "minimize" if lower_is_better(score) else "maximize"
-        if names != [better]:
+        better = ["maximize", "minimize"] if score is None else ["minimize" if lower_is_better(score) else "maximize"]
+        if len(names) != 1 or names[0] not in better:
             given = in_message(names if isinstance(direction, ListConfig) else names[0])
-            raise InputError(f"hydra.sweeper.direction={given}: a job returns one number, {score}; allowed: {better}")
+            returned = f"one number{f', {score}' if score else ''}"
+            raise InputError(f"hydra.sweeper.direction={given}: a job returns {returned}; allowed: {', '.join(better)}")
     for key in ("n_trials", "n_jobs"):
         if isinstance(number := sweeper.get(key), int) and number < 1:
             raise InputError(f"hydra.sweeper.{key}={number}: allowed: an integer, at least 1")

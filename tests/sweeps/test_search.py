@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from fedrun.config.composed import Composed, compose
 from fedrun.config.experiments import experiment_sweep
+from fedrun.config.hydra_config import hydra_options
 from fedrun.config.key_reference import unknown_key
 from fedrun.config.options import conf_dir, options, with_config_dir
 from fedrun.config.overrides import parsed
@@ -35,7 +38,7 @@ from fedrun.sweeps.search import (
     untuned,
     with_arguments,
 )
-from fedrun.sweeps.sweep_checks import check_one_of, check_searcher
+from fedrun.sweeps.sweep_checks import check_one_of, check_search, check_searcher
 from fedrun.system.errors import InputError
 
 from ..helpers.job_configs import job_config
@@ -238,6 +241,25 @@ def test_settings_with_which_optuna_searches() -> None:
     for direction, metric in (("maximize", "accuracy"), (["minimize"], "mae")):
         check_searcher(OmegaConf.create({"direction": direction, "n_trials": 1, "n_jobs": 2}), overrides, metric)
     check_searcher(OmegaConf.create({}), overrides, "accuracy")
+    for direction in ("maximize", "minimize"):
+        check_searcher(OmegaConf.create({"direction": direction}), overrides, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["dataset=custom"], "dataset.target: has no default; fedrun --explain dataset.target"),
+        (["dataset=custom", "dataset.target=a.b,c.d"], None),
+        (["dataset=digits,fmnist"], None),
+        (["local.lr=0.1,0.2"], "hydra.sweeper.direction=minimize: a job returns one number, accuracy; allowed: max"),
+    ],
+)
+def test_the_score_of_a_search_is_that_of_its_dataset_unless_the_search_chooses_it(
+    arguments: list[str], message: str | None
+) -> None:
+    config = OmegaConf.create({"hydra": {"job": {"config_name": "config"}, "sweeper": {"direction": "minimize"}}})
+    with hydra_options(None), pytest.raises(InputError, match=message) if message else nullcontext():
+        check_search(config, [*arguments, "validation.share=0.1"], GlobalHydra.instance().config_loader())
 
 
 def test_jobs_that_differ_in_a_tuned_key_only() -> None:
