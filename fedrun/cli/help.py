@@ -40,5 +40,5 @@ def help_text(config_dir: Path | None) -> str:
     """
     folders = option_folders(config_dir)
     options = {group: sorted(files_in(group, folders)) for group in groups(folders)}
-    options |= {group: sorted([*own, *files_in(group, folders)]) for group, own in HYDRA_GROUPS.items()}
+    options |= {group: sorted({*own, *files_in(group, folders)}) for group, own in HYDRA_GROUPS.items()}
     return TEXT.format(groups="\n".join(f"{group}: {', '.join(names)}" for group, names in options.items() if names))

@@ -313,6 +313,13 @@ def test_help_lists_every_group_and_option(checking: Fedrun, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_help_lists_an_own_option_with_a_name_of_hydras_once(checking: Fedrun, tmp_path: Path) -> None:
+    (tmp_path / "own/hydra/launcher").mkdir(parents=True)
+    (tmp_path / "own/hydra/launcher/basic.yaml").write_text("jobs: 1\n")
+    listed = checking("--help", "--config-dir", "own", folder=tmp_path).out
+    assert "\nhydra/launcher: basic, cluster, parallel\n" in listed
+
+
 def test_the_examples_of_help_compose(checking: Fedrun, tmp_path: Path) -> None:
     shown = checking("--help", folder=tmp_path).out.splitlines()
     examples = [line.strip().split("  ")[0].split() for line in shown if line.startswith("  fedrun ")]
