@@ -6,7 +6,6 @@ A figure is described below ``hydra.sweeper.figures`` of the experiment whose ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,22 +33,8 @@ from fedrun.runs.display.curves import Against
 from fedrun.runs.display.panels import Line, Published, plot_panels
 from fedrun.system.errors import InputError
 
-
-@dataclass(frozen=True)
-class FigureLine:
-    """A line of a figure.
-
-    Attributes:
-        runs: ours.
-        published: the paper's numbers for each metric.
-    """
-
-    runs: tuple[Run, ...]
-    published: Mapping[str, tuple[Published, ...]] = field(default_factory=dict)
-
-
-Panels = Mapping[str, Mapping[str, FigureLine]]
-"""The lines under their names and the panel's title."""
+Panels = Mapping[str, Mapping[str, tuple[Run, ...]]]
+"""The runs of each line, by the panel's title and the line's name."""
 
 
 @config_class
@@ -156,12 +141,14 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
     else:
         arguments = command_arguments(figure.experiment, scale)
         raise InputError(f"figure {name}: no finished runs; start them with: fedrun {arguments}")
-    used = [*{id(run): run for lines in panels.values() for line in lines.values() for run in line.runs}.values()]
+    used = [*{id(run): run for lines in panels.values() for line in lines.values() for run in line}.values()]
     if not any(run.draws(metric) for run in used for metric in figure.metrics):
         raise InputError(f"figure {name}: {no_such_metric(figure.metrics[0], recorded_keys(used))}")
+    points = published(figure, one, panels) if has_table(figure) else {}
     drawn: dict[tuple[tuple[str, ...], str], Mapping[str, Line]] = {
         ((metric,), ", ".join(filter(None, (wording.name(metric), title)))): {
-            name: Line([run.rows for run in line.runs], line.published.get(metric, ())) for name, line in lines.items()
+            line: Line([run.rows for run in own], tuple(points.get((title, line, metric), ())))
+            for line, own in lines.items()
         }
         for title, lines in panels.items()
         for metric in figure.metrics
@@ -187,12 +174,11 @@ def has_table(figure: Figure) -> bool:
 
 def of_table(figure: Figure, scale: Scale, runs: Sequence[Run]) -> Panels:
     """The runs of the figure's lines among those of a table at a scale."""
-    reading = load_table(figure.experiment)
-    table = reading.cells()
+    table = load_table(figure.experiment).cells()
     own, *further = figure.run_names(scale)
     matched = match(cell_configs(figure.experiment, scale), complete(runs, [own]), complete(runs, further))
     runs_at = [(table[position].coordinates, cell_runs) for position, cell_runs in matched.runs.items() if cell_runs]
-    return with_published(grouped(figure, runs_at), figure, reading, scale)
+    return grouped(figure, runs_at)
 
 
 def complete(runs: Sequence[Run], names: Sequence[str]) -> list[Run]:
@@ -200,8 +186,11 @@ def complete(runs: Sequence[Run], names: Sequence[str]) -> list[Run]:
     return [run for run in runs if run.complete and run.config["name"] in names]
 
 
-def with_published(panels: Panels, figure: Figure, reading: TableReading, scale: Scale) -> Panels:
-    """The panels with the paper's numbers for their lines. A setting with stand-ins at this scale has none."""
+def published(figure: Figure, scale: Scale, panels: Panels) -> Mapping[tuple[str, str, str], Sequence[Published]]:
+    """The paper's numbers for lines drawn from a table's runs, by panel, line and metric. A setting with stand-ins at
+    this scale has none.
+    """
+    reading = load_table(figure.experiment)
     points: dict[tuple[str, str, str], list[Published]] = {}
     for cell in reading.cells():
         coordinates = cell.coordinates
@@ -209,22 +198,14 @@ def with_published(panels: Panels, figure: Figure, reading: TableReading, scale:
         panel, line = figure.place(coordinates)
         if not selected or line not in panels.get(panel, {}) or reading.substitutes(cell, scale):
             continue
-        end = max(run.last_round for run in panels[panel][line].runs) if scale == "full" else None
+        end = max(run.last_round for run in panels[panel][line]) if scale == "full" else None
         for metric in figure.metrics:
-            if (point := published(cell, reading, metric, end)) is not None:
+            if (point := _point(cell, reading, metric, end)) is not None:
                 points.setdefault((panel, line, metric), []).append(point)
-    return {
-        panel: {
-            name: replace(
-                line, published={metric: tuple(points.get((panel, name, metric), ())) for metric in figure.metrics}
-            )
-            for name, line in lines.items()
-        }
-        for panel, lines in panels.items()
-    }
+    return points
 
 
-def published(cell: Cell, reading: TableReading, metric: str, end: int | None) -> Published | None:
+def _point(cell: Cell, reading: TableReading, metric: str, end: int | None) -> Published | None:
     """A cell's number as a point of a metric's curve; None if it is none.
 
     Args:
@@ -251,7 +232,7 @@ def of_experiment(figure: Figure, scale: Scale, runs: Sequence[Run]) -> Panels:
     panels = grouped(figure, [(_coordinates(setting), setting.runs) for setting in found])
     for lines in panels.values():
         for name, line in lines.items():
-            _check_alike(figure, name, line.runs)
+            _check_alike(figure, name, line)
     return panels
 
 
@@ -275,10 +256,10 @@ def _check_alike(figure: Figure, line: str, runs: Sequence[Run]) -> None:
 
 def grouped(figure: Figure, runs_at: Sequence[tuple[Mapping[str, str], Sequence[Run]]]) -> Panels:
     """The runs by panel and line, given the coordinates of each group of runs."""
-    panels: dict[str, dict[str, FigureLine]] = {}
+    panels: dict[str, dict[str, tuple[Run, ...]]] = {}
     for coordinates, runs in runs_at:
         if figure.holds(coordinates):
             panel, line = figure.place(coordinates)
-            own = panels.setdefault(panel, {}).get(line, FigureLine(())).runs
-            panels[panel][line] = FigureLine((*own, *(run for run in runs if run not in own)))
+            own = panels.setdefault(panel, {}).get(line, ())
+            panels[panel][line] = (*own, *(run for run in runs if run not in own))
     return panels

@@ -19,6 +19,7 @@ from fedrun.report.papers.figure import (
     load_figure,
     of_experiment,
     of_table,
+    published,
 )
 from fedrun.report.settings import leaves
 from fedrun.runs.display.panels import Published
@@ -61,10 +62,12 @@ def test_a_figure_from_a_tables_runs(folders, tmp_path):
             folders.write(0, rows(0.1, 0.8), strategy=cell.strategy, config=config)
     runs = folders.found.runs
     assert len(runs) == 4  # two strategies with 1 and 2 epochs
-    ((title, lines),) = of_table(load_figure("turbosvm/figure1"), "smoke", runs).items()
+    figure = load_figure("turbosvm/figure1")
+    panels = of_table(figure, "smoke", runs)
+    ((title, lines),) = panels.items()
     assert (title, sorted(lines)) == ("", ["fedavg E=1", "fedavg E=2"])
-    assert not any(any(line.published.values()) for line in lines.values())  # digits stand in for the paper's data
-    assert [run.config["local"]["epochs"] for line in lines.values() for run in line.runs] == [1, 2]
+    assert published(figure, "smoke", panels) == {}  # digits stand in for the paper's data
+    assert [run.config["local"]["epochs"] for line in lines.values() for run in line] == [1, 2]
     figure = load_figure("turbosvm/figure5")
     assert {title: sorted(lines) for title, lines in of_table(figure, "smoke", runs).items()} == {
         "E 1": ["fedavg", "moon"],
@@ -88,18 +91,19 @@ def test_the_papers_numbers_are_points_of_the_lines(folders):
             if at and cell.dataset != "cifar10" and cell.metric == metric and cell.strategy in ("fedavg", "fedconcat"):
                 folders.write(0, rows(0.1, 0.8), strategy=cell.strategy, config=config)
     runs = folders.found.runs
-    panels = of_table(load_figure("fedumf/figure4"), "full", runs)
+    figure = load_figure("fedumf/figure4")
+    points = published(figure, "full", of_table(figure, "full", runs))
     rounds = (6, 9, 11, 15, 23, 38)
-    assert panels["C 0.1"]["fedavg"].published == {
-        "test/accuracy": tuple(
-            Published(r, a) for r, a in zip(rounds, (0.92, 0.93, 0.94, 0.95, 0.96, 0.97), strict=True)
-        )
-    }
-    panels = of_table(load_figure("fedconcat/figure_fmnist"), "full", runs)
-    lines = panels["partition #C=2"]
-    assert {name: line.published["test/accuracy"] for name, line in lines.items()} == {
-        "fedavg": (Published(1, pytest.approx(0.79), value_std=pytest.approx(0.047)),),  # the runs end in round 1
-        "fedconcat": (Published(204, pytest.approx(0.844), value_std=pytest.approx(0.006)),),
+    assert points["C 0.1", "fedavg", "test/accuracy"] == [
+        Published(r, a) for r, a in zip(rounds, (0.92, 0.93, 0.94, 0.95, 0.96, 0.97), strict=True)
+    ]
+    figure = load_figure("fedconcat/figure_fmnist")
+    panels = of_table(figure, "full", runs)
+    assert panels["partition #C=2"].keys() == {"fedavg", "fedconcat"}
+    points = published(figure, "full", panels)
+    assert {line: own for (panel, line, _), own in points.items() if panel == "partition #C=2"} == {
+        "fedavg": [Published(1, pytest.approx(0.79), value_std=pytest.approx(0.047))],  # the runs end in round 1
+        "fedconcat": [Published(204, pytest.approx(0.844), value_std=pytest.approx(0.006))],
     }
 
 
@@ -109,7 +113,7 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
         folders.write(seed, rows(0.1, 0.8), strategy="fedumf", config=config)
     figure = load_figure("fedumf/figure_alpha")
     panels = of_experiment(figure, "smoke", folders.found.runs)
-    assert {name: [run.seed for run in line.runs] for name, line in panels[""].items()} == {
+    assert {name: [run.seed for run in line] for name, line in panels[""].items()} == {
         "alpha=0.1": [0, 1],
         "alpha=1.0": [0],
     }
@@ -120,7 +124,7 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
     copied["output_dir"] = "elsewhere"
     folders.write(0, rows(0.1, 0.9), strategy="fedumf", config=copied)
     panels = of_experiment(figure, "smoke", folders.found.runs)
-    assert [run.seed for run in panels[""]["alpha=0.1"].runs] == [0, 1]  # a seed counts once
+    assert [run.seed for run in panels[""]["alpha=0.1"]] == [0, 1]  # a seed counts once
     repeated = job_config(
         ["experiment=fedumf/figure_alpha", "scale=smoke", "strategy.server.alpha=0.1", "local.lr=0.003"]
     )
