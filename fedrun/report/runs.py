@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,6 +165,11 @@ class FoundRuns:
     runs: tuple[Run, ...]
     problems: tuple[str, ...]
     damaged: str = ""
+
+
+def complete_runs(runs: Iterable[Run], names: Collection[str]) -> list[Run]:
+    """The complete runs with one of these names, such as ``turbosvm/table2/small``."""
+    return [run for run in runs if run.complete and run.config["name"] in names]
 
 
 Progress = Callable[[int, int], None]

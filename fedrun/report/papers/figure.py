@@ -26,7 +26,7 @@ from fedrun.report.papers.paper_table import available
 from fedrun.report.papers.readings import RoundsTo, ValueAt, Where
 from fedrun.report.papers.table_reading import TableReading
 from fedrun.report.quantities import no_such_metric, recorded_keys
-from fedrun.report.runs import Run
+from fedrun.report.runs import Run, complete_runs
 from fedrun.report.settings import Setting, leaves, settings, varying, written
 from fedrun.runs.display import wording
 from fedrun.runs.display.curves import Against
@@ -176,14 +176,9 @@ def of_table(figure: Figure, scale: Scale, runs: Sequence[Run]) -> Panels:
     """The runs of the figure's lines among those of a table at a scale."""
     table = load_table(figure.experiment).cells()
     own, *further = figure.run_names(scale)
-    matched = match(cell_configs(figure.experiment, scale), complete(runs, [own]), complete(runs, further))
+    matched = match(cell_configs(figure.experiment, scale), complete_runs(runs, [own]), complete_runs(runs, further))
     runs_at = [(table[position].coordinates, cell_runs) for position, cell_runs in matched.runs.items() if cell_runs]
     return grouped(figure, runs_at)
-
-
-def complete(runs: Sequence[Run], names: Sequence[str]) -> list[Run]:
-    """The complete runs with one of these names."""
-    return [run for run in runs if run.complete and run.config["name"] in names]
 
 
 def published(figure: Figure, scale: Scale, panels: Panels) -> Mapping[tuple[str, str, str], Sequence[Published]]:
@@ -228,7 +223,7 @@ def _point(cell: Cell, reading: TableReading, metric: str, end: int | None) -> P
 
 def of_experiment(figure: Figure, scale: Scale, runs: Sequence[Run]) -> Panels:
     """The runs of the figure's lines among those of an experiment without a table at a scale."""
-    found, _ = settings(complete(runs, figure.run_names(scale)))
+    found, _ = settings(complete_runs(runs, figure.run_names(scale)))
     panels = grouped(figure, [(_coordinates(setting), setting.runs) for setting in found])
     for lines in panels.values():
         for name, line in lines.items():

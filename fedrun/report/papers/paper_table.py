@@ -20,7 +20,7 @@ from fedrun.report.papers.provenance import data_and_code, seeds_and_cost
 from fedrun.report.papers.readings import ValueAt
 from fedrun.report.papers.table_reading import TableReading
 from fedrun.report.quantities import no_such_metric, recorded_keys
-from fedrun.report.runs import Run
+from fedrun.report.runs import Run, complete_runs
 from fedrun.report.table import Table
 from fedrun.runs.display import wording
 from fedrun.system.errors import InputError
@@ -98,9 +98,7 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
     if not configs and (cell := next((cell for cell in table if reading.reason(cell) is None), None)):
         raise no_job_error(reading, cell, scale)
     own_name, *further_names = reading.run_names(scale)
-    sweep_runs = [run for run in runs if run.config["name"] == own_name]
-    others = [run for run in runs if run.complete and run.config["name"] in further_names]
-    matched = match(configs, [run for run in sweep_runs if run.complete], others)
+    matched = match(configs, complete_runs(runs, [own_name]), complete_runs(runs, further_names))
     check_metrics(reading, table, matched)
     if not any(matched.runs.values()):
         problems = " or ".join(problem for problem, others in matched.left_out.items() if others)
@@ -132,7 +130,7 @@ def at_scale(name: str, scale: Scale, runs: Sequence[Run]) -> PaperTable:
         *further_runs(matched, further_names),
         *deviations(matched),
     )
-    unfinished = sum(not run.complete for run in sweep_runs)
+    unfinished = sum(run.config["name"] == own_name and not run.complete for run in runs)
     notes = (
         *(
             f"No run has {' or '.join(keys)}, from which {metric} is read."

@@ -16,7 +16,7 @@ from fedrun.report.papers.paper_table import NoRunsError, PaperTable, at_scale, 
 from fedrun.report.papers.provenance import data_and_code, seeds_and_cost
 from fedrun.report.quantities import TO_TARGET, is_internal, metrics
 from fedrun.report.ranking import ranking
-from fedrun.report.runs import Progress, Run
+from fedrun.report.runs import Progress, Run, complete_runs
 from fedrun.report.settings import Setting, differing, settings, written
 from fedrun.report.table import Table
 from fedrun.system.errors import InputError
@@ -50,7 +50,7 @@ def results(runs: Sequence[Run], progress: Progress = lambda done, total: None) 
                 papers.append(paper := at_scale(name, scale, runs))
                 printed += paper.tables
                 if sweep.runs == name:  # a table that shares another's runs would repeat its ranks
-                    own = settings(complete_runs(sweep.run_name(scale), runs))[0]
+                    own = settings(complete_runs(runs, [sweep.run_name(scale)]))[0]
                     printed += parts(paper.reading.title, ranking(own))
     tabulated = {experiment_sweep(name).run_name(scale) for name in names for scale in SCALES}
     others = {
@@ -60,17 +60,12 @@ def results(runs: Sequence[Run], progress: Progress = lambda done, total: None) 
         if not name.endswith("/smoke")
     }
     for name in sorted(others, key=by_number):
-        printed += experiment_tables(name, complete_runs(name, runs))
+        printed += experiment_tables(name, complete_runs(runs, [name]))
     if not printed:
         raise InputError(
             f"no finished run of any paper's table at scale full or small; start one with: fedrun experiment={names[0]}"
         )
     return [overview(papers), *printed] if papers else printed
-
-
-def complete_runs(name: str, runs: Sequence[Run]) -> list[Run]:
-    """The complete runs of an experiment at one scale."""
-    return [run for run in runs if run.complete and run.config["name"] == name]
 
 
 def experiment_tables(name: str, runs: Sequence[Run]) -> list[Table]:
