@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
+from typing_extensions import TypeAliasType
 
 from fedrun.config.allowed_values import NAMES, describe, in_message
 from fedrun.config.own_methods import check_methods
@@ -35,6 +36,12 @@ def _as_text(value: Any) -> Any:
 
 NameOrNumber = Annotated[str, BeforeValidator(_as_text)]
 """A string that YAML may read as an integer: layers of ``torch.nn.Sequential`` are named 0, 1, ..."""
+
+PlainValue = TypeAliasType(
+    "PlainValue",
+    "bool | int | float | str | list[PlainValue] | tuple[PlainValue, ...] | dict[str, PlainValue] | None",
+)
+"""Any value as YAML has it, such as an argument of a user's function."""
 
 
 class ArgumentError(InputError):

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import torch
 
-from fedrun.config.config_class import config_class
+from fedrun.config.config_class import PlainValue, config_class
 from fedrun.config.identity import Neutral
-from fedrun.config.plain_value import PlainValue
 from fedrun.data.datasets.base import Spec
 from fedrun.models.adapted import AdaptedModel, Norm, replace_batch_norm
 from fedrun.models.base import require_new

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from fedrun.config.config_class import config_class
-from fedrun.config.plain_value import PlainValue
+from fedrun.config.config_class import PlainValue, config_class
 from fedrun.config.suggestions import did_you_mean
 from fedrun.data.datasets.base import Spec
 from fedrun.data.tasks.symbols import LanguageModelling

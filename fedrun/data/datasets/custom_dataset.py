@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated
 
-from fedrun.config.config_class import config_class
+from fedrun.config.config_class import PlainValue, config_class
 from fedrun.config.identity import Neutral
-from fedrun.config.plain_value import PlainValue
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Spec
 from fedrun.data.datasets.in_memory import InMemory
 from fedrun.system.dotted_path import called
