@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedrun.config.config_class import config_class
 from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.experiment.tracking import Tracking
-from fedrun.runs.tracking.artifacts import FILES, Artifact
-from fedrun.runs.tracking.settings import flat_settings, run_name
+from fedrun.runs.tracking.settings import FILES, Artifact, flat_settings, run_name
 from fedrun.system.extras import require_package
 
 if TYPE_CHECKING:

@@ -1,18 +1,31 @@
-"""A run's name and settings, as tracking services show them."""
+"""A run's name, settings and files, as tracking services show them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Literal
 
 from fedrun.config.dotted_keys import flattened
 from fedrun.config.identity import IRRELEVANT
 from fedrun.experiment.observer import RunInfo
+from fedrun.models.saved_tensors import MODEL_FILE
+from fedrun.runs.folder import CLIENTS, CURVES, FEDERATION
 
 NOT_IN_NAME = IRRELEVANT | {"data_dir", "cache_dir"}
 """Keys that are not part of a run's name, with those below them."""
 
 PARTS = re.compile(r"[.=@/]")
 """What ends the first part of a key."""
+
+Artifact = Literal["plots", "clients", "model"]
+
+FILES: Mapping[Artifact, tuple[str, ...]] = {
+    "plots": (CURVES, FEDERATION),
+    "clients": (CLIENTS,),
+    "model": (MODEL_FILE,),
+}
+"""The files of a complete run that can be sent to a tracking service."""
 
 Scalar = str | int | float | bool | None
 

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 from fedrun.config.config_class import config_class
 from fedrun.experiment.observer import Observer, Row, RunInfo, round_of
 from fedrun.experiment.tracking import Tracking
-from fedrun.runs.tracking.artifacts import FILES, Artifact
-from fedrun.runs.tracking.settings import flat_settings, run_name
+from fedrun.runs.tracking.settings import FILES, Artifact, flat_settings, run_name
 from fedrun.system.errors import short_message
 
 if TYPE_CHECKING:
