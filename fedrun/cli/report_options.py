@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fedrun.cli.entrypoint import OneLineParser
 from fedrun.config.grids import SCALES, Scale
+from fedrun.config.options import further_folder
 from fedrun.data.evaluation_split import TARGETED
 from fedrun.system.errors import InputError
 
@@ -195,17 +196,6 @@ def expanded(text: str) -> str:
     return os.path.expanduser(nonempty("--to")(text))
 
 
-def existing_folder(text: str) -> Path:
-    """The folder of further options.
-
-    Raises:
-        InputError: there is no such folder.
-    """
-    from fedrun.config.options import further_folder
-
-    return further_folder(text)
-
-
 def nonempty(option: str, instead: str = "name one") -> Callable[[str], str]:
     """The type of an option whose value must not be empty."""
 
@@ -277,7 +267,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--config-dir",
         action="append",
-        type=existing_folder,
+        type=further_folder,
         default=[],
         metavar="FOLDER",
         help="folder of further options, as for fedrun: with your papers' tables, and the names of your options",
