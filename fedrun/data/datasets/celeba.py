@@ -78,14 +78,14 @@ class CelebaLists(FileFormat):
     def sizes(self, paths: list[Path]) -> dict[str, int]:
         return {name: len(labels) for name, labels in self._celebrities(paths[0].parent).items()}
 
-    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    def pieces(self, path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
         if path.name != IDENTITIES:  # the attributes are read with the identities
             return
         for name, labels in self._celebrities(path.parent).items():
-            try:
-                yield name, *self.decoder.decode(list(labels), list(labels.values()))
-            except InputError as error:
-                raise InputError(f"{path}: celebrity {name}: {error}") from error
+            yield name, list(labels), list(labels.values())
+
+    def described(self, name: str) -> str:
+        return f"celebrity {name}"
 
     def _celebrities(self, folder: Path) -> dict[str, dict[str, int]]:
         """Every celebrity's photographs, each with 1 for smiling or 0."""

@@ -82,19 +82,23 @@ class FileFormat(ABC):
 
     @abstractmethod
     def sizes(self, paths: list[Path]) -> dict[str, int]:
-        """The users in all files of one split and their numbers of samples, at least 1.
+        """The users in all files of one split and their numbers of samples, at least 1; empty: there are no users.
 
         Raises:
-            InputError: the files are malformed or have no users.
+            InputError: the files are malformed.
         """
 
     @abstractmethod
-    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        """The samples of each user of one file, in one or several pieces: name, ``[n, ...]`` and classes uint8 ``[n]``.
+    def pieces(self, path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
+        """The samples of each user of one file, in one or several pieces: name, n > 0 samples, and their labels.
 
         Raises:
             InputError: the file is malformed.
         """
+
+    def described(self, name: str) -> str:
+        """A user in messages."""
+        return f"user {name!r}"
 
 
 class LeafJson(FileFormat):
@@ -109,11 +113,9 @@ class LeafJson(FileFormat):
                 if name in sizes:
                     raise InputError(f"{path}: user {name!r} is also in another file of {path.parent}")
                 sizes[name] = size
-        if not sizes:
-            raise InputError(f"the files in {paths[0].parent} have no users")
         return sizes
 
-    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    def pieces(self, path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
         import ijson
 
         unread = _listed(path)
@@ -130,10 +132,7 @@ class LeafJson(FileFormat):
                 size = unread.pop(name)
                 if len(y) != size:
                     raise InputError(f"{path}: user {name!r} has {len(y)} samples, but num_samples says {size}")
-                try:
-                    yield name, *self.decoder.decode(x, y)
-                except InputError as error:
-                    raise InputError(f"{path}: user {name!r}: {error}") from error
+                yield name, x, y
         if unread:
             raise InputError(f"{path}: user {next(iter(unread))!r} has no data in user_data")
 
@@ -229,7 +228,11 @@ class LeafDataset(DatasetConfig):
 
     def _read(self, source: FileFormat, files: Mapping[str, list[Path]], key: str, folder: Path) -> None:
         """Read all source files into a new cache."""
-        sizes = {split: source.sizes(paths) for split, paths in files.items()}
+        sizes: dict[str, dict[str, int]] = {}
+        for split, paths in files.items():
+            sizes[split] = source.sizes(paths)
+            if not sizes[split]:
+                raise InputError(f"the files in {paths[0].parent} have no users")
         index = ordered(sizes["train"], sizes.get("test", {}), self.stored_shape, self.stored_type)
         number = {
             split: {name: first + u for u, name in enumerate(names)}
@@ -243,7 +246,11 @@ class LeafDataset(DatasetConfig):
             for split, paths in files.items():
                 for count, path in enumerate(paths, start=1):
                     log.info("%s: reading %s (file %d of %d, once)", self.name, path, count, len(paths))
-                    for name, inputs, targets in source.pieces(path):
+                    for name, x, y in source.pieces(path):
+                        try:
+                            inputs, targets = source.decoder.decode(x, y)
+                        except InputError as error:
+                            raise InputError(f"{path}: {source.described(name)}: {error}") from error
                         if name not in number[split]:
                             raise InputError(f"{path}: user {name!r} was added while the file was read; run again")
                         yield number[split][name], inputs, targets

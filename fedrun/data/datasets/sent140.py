@@ -124,16 +124,13 @@ class TweetTable(FileFormat):
     suffix: ClassVar[str] = ".csv"
 
     def sizes(self, paths: list[Path]) -> dict[str, int]:
-        sizes = Counter(row[1 + USER] for path in paths for row in _rows(path))
-        if not sizes:
-            raise InputError(f"the files in {paths[0].parent} have no users")
-        return dict(sizes)
+        return Counter(row[1 + USER] for path in paths for row in _rows(path))
 
-    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    def pieces(self, path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
         rows = _rows(path)
         while piece := list(islice(rows, ROWS)):
             users, labels = (row[1 + USER] for row in piece), [LABELS[row[0]] for row in piece]
-            yield from grouped(path, users, [row[1:] for row in piece], labels, self.decoder)
+            yield from grouped(users, [row[1:] for row in piece], labels)
 
 
 def tokens(text: str) -> list[str]:

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from fedrun.data.datasets.leaf import Decoder, FileFormat
 from fedrun.system.errors import InputError
 
@@ -52,16 +50,14 @@ class ParquetTable(FileFormat):
             with _reading(path) as file:
                 for (users,) in _batches(path, file, [self._user]):
                     sizes.update(_names(path, self._user, users))
-        if not sizes:
-            raise InputError(f"the files in {paths[0].parent} have no users")
         return dict(sizes)
 
-    def pieces(self, path: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    def pieces(self, path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
         with _reading(path) as file:
             number = self._class_numbers(path, file)
             for users, x, y in _batches(path, file, [self._user, self._x, self._y]):
                 labels = y if number is None else [number.get(label, label) for label in y]
-                yield from grouped(path, _names(path, self._user, users), x, labels, self.decoder)
+                yield from grouped(_names(path, self._user, users), x, labels)
 
     def _class_numbers(self, path: Path, file: pyarrow.parquet.ParquetFile) -> dict[Any, int] | None:
         """The dataset's number for each label in the file; None if they are the same, or there is no such column."""
@@ -82,26 +78,19 @@ class ParquetTable(FileFormat):
         return {number: numbers[name] for number, name in enumerate(names)}
 
 
-def grouped(
-    path: Path, users: Iterable[str], x: Sequence[Any], y: Sequence[Any], decoder: Decoder
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Decoded rows, grouped by user, in the order of the rows.
+def grouped(users: Iterable[str], x: Sequence[Any], y: Sequence[Any]) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """The samples and the labels of each user, in the order of the rows.
 
     Args:
-        path: the table's path, for messages.
         users: each row's user.
         x: each row's sample.
         y: each row's label.
-        decoder: turns one user's samples and labels into arrays.
     """
     rows: dict[str, list[int]] = {}
     for row, user in enumerate(users):
         rows.setdefault(user, []).append(row)
     for user, user_rows in rows.items():
-        try:
-            yield user, *decoder.decode([x[row] for row in user_rows], [y[row] for row in user_rows])
-        except InputError as error:
-            raise InputError(f"{path}: user {user!r}: {error}") from error
+        yield user, [x[row] for row in user_rows], [y[row] for row in user_rows]
 
 
 def _names(path: Path, column: str, users: list[Any]) -> list[str]:
