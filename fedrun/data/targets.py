@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedrun.data.evaluation_split import TARGETED, EvaluationSplit
+from fedrun.data.evaluation_split import TARGETED
 from fedrun.data.tasks.metric_names import ESTIMATE, lower_is_better
 from fedrun.system.errors import InputError
 
@@ -74,11 +74,6 @@ class Target:
     def reached(self, value: float) -> bool:
         """Whether a value of the metric reaches the target."""
         return self.sign * value >= self.sign * self.value
-
-
-def targets_of(split: EvaluationSplit, entries: Iterable[float | str]) -> tuple[Target, ...]:
-    """The targets that a run on this split can reach: none on validation samples, as targets are of test samples."""
-    return tuple(map(Target.of, entries)) if split == "test" else ()
 
 
 def check_recorded(targets: Iterable[Target], metrics: Iterable[str]) -> None:

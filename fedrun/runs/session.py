@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from fedrun.data.targets import Target, check_recorded, targets_of
+from fedrun.data.targets import Target, check_recorded
 from fedrun.evaluation.client_results import Metrics
 from fedrun.execution.distributed_client_state import DistributedClientStates
 from fedrun.execution.ranks import StoppedError
@@ -208,8 +208,9 @@ class Session:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """The targets whose first round is reported; none without test samples."""
-        return targets_of(self.experiment.validation.evaluation_split, self.experiment.targets)
+        """The targets whose first round is reported; none on validation samples, as targets are of test samples."""
+        tested = self.experiment.validation.evaluation_split == "test"
+        return tuple(map(Target.of, self.experiment.targets)) if tested else ()
 
     def row(self, state: State, round_metrics: Metrics, earlier: Sequence[Row]) -> Row:
         """The metrics and costs of an evaluated round."""

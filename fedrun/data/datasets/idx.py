@@ -17,11 +17,6 @@ MOST_SAMPLES = 1_000_000
 """The largest number of samples in one file; EMNIST, the largest published dataset, has 814 255 in two."""
 
 
-def find_idx(folder: Path, name: str) -> Path | None:
-    """The file ``name`` or else ``name.gz`` in a folder, or None."""
-    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
-
-
 def read_idx(path: Path, sample_shape: tuple[int, ...]) -> np.ndarray:
     """Read an IDX file of unsigned bytes, compressed (``.gz``) or not, into memory.
 

@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, Scaled, Spec
-from fedrun.data.datasets.idx import find_idx, read_idx
+from fedrun.data.datasets.idx import read_idx
 from fedrun.data.datasets.in_memory import in_memory, require_labels
 from fedrun.data.datasets.torchvision_files import TorchvisionFiles
 from fedrun.system.errors import InputError
@@ -61,7 +61,8 @@ class IdxImages(TorchvisionFiles):
         return tuple(f"{split}-{kind}-ubyte[.gz]" for split in self.splits for kind in kinds)
 
     def find(self, file: str) -> Path | None:
-        return find_idx(self.folder, file.removesuffix("[.gz]"))
+        path = self.folder / file.removesuffix("[.gz]")
+        return next((form for form in (path, path.with_name(f"{path.name}.gz")) if form.is_file()), None)
 
     def load(self) -> Dataset:
         """Read the four files; inputs are uint8 ``[n, 1, 28, 28]``.

@@ -18,11 +18,6 @@ COLUMNS = ("paper", OURS, "difference")
 """What is printed for each combination of column coordinates."""
 
 
-def is_run(ours: Measurement | None) -> bool:
-    """Whether there are runs of a cell."""
-    return ours is not None and ours.text != NOT_RUN
-
-
 def difference(cell: Cell, ours: Measurement | None) -> str:
     """Our number minus the paper's; ``-`` if one of them is missing, or ours is of a stand-in."""
     if ours is None or ours.number is None or cell.number is None or ours.of_stand_in:
@@ -59,7 +54,7 @@ def printed_blocks(
         whole: whether rows without a run are printed, if one of their cells can be run.
     """
     shown = [position for position in range(len(table)) if whole or position in measured]
-    run = {position for position in shown if is_run(measured.get(position))}
+    run = {position for position in shown if position in measured and measured[position].text != NOT_RUN}
     printed = []
     for block in dict.fromkeys(coordinates(table[position], reading.blocks) for position in shown if position in run):
         cells = {one: table[one] for one in shown if coordinates(table[one], reading.blocks) == block}

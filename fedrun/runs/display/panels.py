@@ -113,7 +113,7 @@ def plot_panels(
         sought = ", ".join(dict.fromkeys(key for keys, _ in panels for key in keys))
         raise InputError(f"{sought} against {against}: no run has both in any round")
     looks = {
-        label: look_of(number)
+        label: Look(COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
         for number, label in enumerate(dict.fromkeys(label for lines in panels.values() for label in lines))
     }
     alone = len(looks) == 1 and not title
@@ -122,7 +122,8 @@ def plot_panels(
         for (key, label), line in lines.items():
             draw(axes, line, key, label, looks[label], alone=len(looks) == 1)
         unit = " (%)" if wording.is_share(keys[0]) else ""
-        finish(axes, remarked(f"{heading}{unit}", lines.values()), AXES[against], wording.is_loss(keys[0]))
+        remark = ", partly estimated" if any(line.estimated for line in lines.values()) else ""
+        finish(axes, f"{heading}{unit}{remark}", AXES[against], wording.is_loss(keys[0]))
         for key, label in lines if against in PROTOCOL else ():
             mark_published(axes, panels[keys, heading][label], key, against, looks[label])
         mark_targets(axes, [target for target in targets if target.metric in keys])
@@ -235,16 +236,6 @@ def add_legend(figure: Figure) -> None:
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
-
-
-def remarked(title: str, curves: Iterable[Curve]) -> str:
-    """A panel's title, with a remark if some of its values are estimates."""
-    return f"{title}, partly estimated" if any(curve.estimated for curve in curves) else title
-
-
-def look_of(number: int) -> Look:
-    """How the label with this number is drawn."""
-    return Look(COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)])
 
 
 def draw(axes: Axes, curve: Curve, key: str, label: str, look: Look, alone: bool) -> None:
