@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fedrun.cli.entrypoint import OneLineParser, reject
 from fedrun.cli.single_run import composition_failed, failed, single_run
+from fedrun.config.allowed_values import in_message
+from fedrun.config.options import conf_dir, further_folder, groups, with_config_dir
 from fedrun.config.overrides import (
     reject_contradiction,
     reject_folders_of_hydra,
@@ -26,6 +28,7 @@ from fedrun.system.lazy_import import lazy_import
 from fedrun.system.signals import stop_behind
 from fedrun.system.user_path import require_current_folder
 from fedrun.system.version import __version__
+from fedrun.system.yaml_file import read_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,9 +98,6 @@ class HydraParser(OneLineParser):
     """A parser of Hydra's options, which answers one named like a key, as in ``--rounds 5``, with how a key is set."""
 
     def error(self, message: str) -> NoReturn:
-        from fedrun.config.options import conf_dir, groups
-        from fedrun.system.yaml_file import read_yaml
-
         named = re.search(r"(?<!\S)--([\w.-]+)", message)
         key = named[1].replace("-", "_") if named else ""
         if key.partition(".")[0] in {*read_yaml(conf_dir() / "config.yaml"), *groups([conf_dir()])}:
@@ -158,9 +158,6 @@ def _answer(arguments: Sequence[str]) -> str | None:
         return f"fedrun {__version__}"
     if not (options.help or options.explain or options.why):
         return None
-    from fedrun.config.allowed_values import in_message
-    from fedrun.config.options import further_folder
-
     folder = None if options.config_dir is None else further_folder(options.config_dir)
     if options.help:
         from fedrun.cli.help import help_text
@@ -217,7 +214,6 @@ def _guarded(arguments: Sequence[str]) -> int:
 
         from fedrun.config.composition_errors import composing
         from fedrun.config.hydra_config import register_listed_options
-        from fedrun.config.options import conf_dir, further_folder, with_config_dir
         from fedrun.sweeps.plugins import register_plugins
 
         sys.argv[1:] = with_implied(arguments)  # where Hydra reads them

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING
 
 from fedrun.cli.entrypoint import OneLineParser, run_command
 from fedrun.cli.report_options import PICTURES
+from fedrun.config.options import option_files
+from fedrun.config.overrides import quoted
+from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
 from fedrun.system.signals import describe_stop
 from fedrun.system.user_path import user_path
@@ -79,8 +82,6 @@ def run(arguments: Sequence[str]) -> int:
             case "show":
                 settings = list(options.settings)
                 if options.data_dir is not None:
-                    from fedrun.config.overrides import quoted
-
                     settings.append(f"data_dir={quoted(str(options.data_dir))}")
                 show(settings, options.to, options.config_dir)
             case "list":
@@ -127,13 +128,11 @@ def known_dataset(name: str) -> DatasetFiles:
     Raises:
         InputError: there is none of this name.
     """
-    from fedrun.config.options import options
-    from fedrun.config.suggestions import did_you_mean
     from fedrun.data.download.catalogue import catalogue
 
     entries = catalogue()
     if name not in entries:
-        if name in options("dataset"):
+        if name in option_files("dataset"):
             raise InputError(f"{name}: fedrun-data has nothing to fetch for it; use dataset={name}")
         problem = f"{name}: no such dataset" if name else "no dataset is named"
         similar = did_you_mean(name, [*entries, "list", "show"])

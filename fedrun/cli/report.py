@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fedrun.cli.entrypoint import run_command
 from fedrun.cli.report_options import ReportOptions, parse
 from fedrun.config.grids import SCALES
+from fedrun.config.options import with_config_dir
 from fedrun.system.atomic_file import atomic_write
 from fedrun.system.errors import BAD_INPUT, InputError, one_line
 
@@ -32,8 +33,6 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return the exit status."""
     options = parse(arguments)
-    from fedrun.config.options import with_config_dir
-
     with with_config_dir(options.config_dir):
         return make(options)
 

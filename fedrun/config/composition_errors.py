@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -238,9 +240,6 @@ def _composed(choices: Sequence[str], folder: Path | None) -> Any:
         return plain_composition(with_implied(choices), folder).config
     except NotPlainError:
         pass
-    from hydra.core.global_hydra import GlobalHydra
-    from omegaconf import OmegaConf
-
     GlobalHydra.instance().clear()  # the failed attempt may have left its instance behind
     try:
         config = hydra_config(choices, folder)

@@ -13,7 +13,7 @@ from fedrun.config.options import config_dir_option, option_folders, options
 from fedrun.config.own_options import check_forms
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import no_such_option
-from fedrun.config.sweeper import SweeperSettings
+from fedrun.config.sweeper import SweeperSettings, sweeper_settings
 from fedrun.system.errors import InputError
 
 
@@ -72,7 +72,6 @@ def _sweep(name: str, folder: Path | None) -> ExperimentSweep:
     except NotPlainError:
         from fedrun.config.composition_errors import composing
         from fedrun.config.hydra_config import hydra_config
-        from fedrun.config.sweeper import sweeper_settings
 
         with composing(chosen, folder):
             config = hydra_config(chosen, folder)

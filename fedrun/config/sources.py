@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import RunMode
+
 from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
 from fedrun.config.composed import Composed, compose
@@ -112,8 +116,6 @@ def _runs(arguments: list[str], common: list[str], config_dir: Path | None) -> t
         common: those of them that choose one value.
         config_dir: folder of further options.
     """
-    from hydra.types import RunMode
-
     config = hydra_config(common, config_dir)
     if config.hydra.mode != RunMode.MULTIRUN:
         return [arguments], []
@@ -182,10 +184,6 @@ def _composition(
         arguments: arguments of the command line.
         folders: folders of options.
     """
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.types import RunMode
-
     GlobalHydra.instance().clear()
     with hydra_options(folders[0] if folders[1:] else None):
         loader = GlobalHydra.instance().config_loader()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from fedrun.data.targets import Target
 from fedrun.execution.ranks import launched
 from fedrun.runs.folder import CURVES
 from fedrun.runs.outcome import OUTCOME, Outcome, outcomes
@@ -127,7 +128,6 @@ def completed(all_outcomes: Sequence[Outcome]) -> list[Run]:
 
 def plot(compared: Sequence[Setting], path: Path) -> None:
     """Draw the curves of all settings, each the mean over its seeds."""
-    from fedrun.data.targets import Target
     from fedrun.report.quantities import targets
     from fedrun.runs.display.panels import plot_curves
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.errors import HydraException
+from omegaconf import OmegaConf
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.as_config import Plain
@@ -297,8 +298,6 @@ def suggestion(arm: Arm, metric: str, command: str, before: Plain) -> str:
     """The chosen values, merged over those of the option that they replace, as an ``hparams`` option's YAML; with all
     trials as comments above it.
     """
-    from omegaconf import OmegaConf
-
     seeds = ", ".join(override.partition("=")[2] for seed in arm.seeds for override in seed)
     over = f"mean over the seeds {seeds}" if seeds else "with the default seed"
     comments = [

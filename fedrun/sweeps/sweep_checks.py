@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.build import build
 from fedrun.config.defaults_entry import entry_of
 from fedrun.config.no_effect import Unused, without_effect
-from fedrun.config.options import HYDRA_GROUPS, content, option_files
+from fedrun.config.options import HYDRA_GROUPS, config_dir_option, content, option_files, option_folders
 from fedrun.config.overrides import key_of, typed, without_implied
 from fedrun.config.sweeper import GRIDS
 from fedrun.data.tasks.metric_names import lower_is_better
@@ -91,8 +91,6 @@ def _check_experiment(config: DictConfig) -> None:
 
 def _check_folders(config: DictConfig) -> None:
     """Reject folders from which the jobs' outcomes could not be read again."""
-    from omegaconf import OmegaConf
-
     sweep_settings = OmegaConf.to_container(config.hydra.sweep, resolve=False)
     assert isinstance(sweep_settings, dict)
     if not sweep_settings["dir"]:
@@ -112,7 +110,6 @@ def _check_jobs(config: DictConfig) -> None:
     from fedrun.config.composed import Composed, compose_plainly
     from fedrun.config.composition_errors import composing
     from fedrun.config.grids import NO_JOBS, unseeded
-    from fedrun.config.options import config_dir_option, option_folders
     from fedrun.experiment.experiment import build_experiment
     from fedrun.sweeps.search import check_arms, check_keys, check_metric, check_stages, planned
 
