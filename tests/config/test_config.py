@@ -392,7 +392,6 @@ REFUSED = [
     ("~local", f"local: is missing; allowed: {LOCAL}"),
     ("~local._target_", "local: has no _target_, so it does not say what to build; choose one of the group's options"),
     ("~model", "model: is missing; allowed: model=OPTION, one of " + ", ".join(options("model"))),
-    ("seed=???", "seed: has no default; fedrun --explain seed shows what is allowed"),
     (
         "seed=${nothing}",
         "seed: refers to 'nothing', which the chosen options do not have; fedrun --explain seed shows what is allowed",
@@ -437,11 +436,6 @@ REFUSED = [
         "local.pace=1",
         "local.pace: unknown key; allowed below local: lr, lr_decay, lr_decay_rounds, lr_warmup_rounds, ",
     ),
-    (
-        "+local.pace=1",
-        "local.pace: unknown key; allowed below local: lr, lr_decay, lr_decay_rounds, lr_warmup_rounds, ",
-    ),
-    ("pace=1 speed=2", "pace: unknown key; allowed: seed, rounds, clients_per_round, "),
     ("pace=1 strategy=none", "strategy=none: no such option; allowed: "),
     ("nothing.pace=1", "nothing.pace: unknown key; fedrun --cfg job shows all keys"),
     (
@@ -457,7 +451,6 @@ REFUSED = [
         "dataset=cifar10 dataset.mean=[0.5]",
         "dataset.mean=[0.5]: allowed: a list of 3, each item a finite number, at least 0 and at most 1",
     ),
-    ("strategy=none", "strategy=none: no such option; allowed: " + ", ".join(options("strategy"))),
     ("strategy=", "strategy='': no such option; allowed: " + ", ".join(options("strategy"))),
     ("strategy=3", "strategy=3: names no option; allowed: strategy=OPTION, one of " + ", ".join(options("strategy"))),
     ("~strategy", "~strategy: names no option; allowed: strategy=OPTION, one of " + ", ".join(options("strategy"))),
@@ -468,7 +461,6 @@ REFUSED = [
     ),
     ("~partition.seed", "partition.seed: is null, so there is nothing to leave out; allowed: partition.seed=VALUE"),
     ("~local.steps=3", "local.steps: is null, so there is nothing to leave out; allowed: local.steps=VALUE"),
-    ("~local.pace", "local.pace: unknown key; allowed below local: lr, lr_decay, "),
     (
         "strategy=fedprox ~strategy.server.lr",
         "strategy.server.lr: is not a key of the chosen option, which has weighting; allowed with ",
@@ -479,10 +471,6 @@ REFUSED = [
     (
         "strategy/clustering=ifca",
         "strategy/clustering: is not part of the chosen strategy; allowed with strategy=OPTION, one of",
-    ),
-    (
-        "hparams=none",
-        "hparams=none: no such option; allowed: " + ", ".join(options("hparams")) + "; or ~hparams for none",
     ),
     ("experiment=none", "experiment=none: no such option; allowed: " + ", ".join(options("experiment"))),
     (
@@ -511,15 +499,6 @@ REFUSED = [
     (
         "targets={test/mae:40}",
         "targets={test/mae:40}: not a value of this key; fedrun --explain targets shows what is allowed",
-    ),
-    ("targets=[0.5", "targets=[0.5: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; "),
-    (
-        "model=leaf_femnist_cnn",
-        "model=leaf_femnist_cnn reads inputs of shape 1x28x28, but the dataset's samples are 1x8x8",
-    ),
-    (
-        "strategy/client=scaffold",
-        "strategy/client=scaffold needs 'control' from the server, which strategy/server=fedavg neither sends ",
     ),
     (
         "strategy=fedlesam strategy.client.perturbation=released",
@@ -552,10 +531,6 @@ REFUSED = [
         "allowed: strategy/client=fedlesam_s, scaffold",
     ),
     (
-        "strategy=turbosvm rounds=300",
-        "rounds=300: the SVM's schedule ends after strategy.server.schedule_rounds=201; allowed: ",
-    ),
-    (
         "strategy=turbosvm strategy/server@strategy.server.base=turbosvm",
         "strategy.server.base: TurboSVM's base must be an averaging strategy such as fedavg or fedadam",
     ),
@@ -572,10 +547,6 @@ REFUSED = [
     (
         "evaluation.adaptive=true evaluation.every=3 evaluation.full_every=2",
         "evaluation.full_every=2: allowed: multiples of evaluation.every=3",
-    ),
-    (
-        "evaluation.tuning_lr=0.1",
-        "evaluation.tuning_lr=0.1: has no effect with evaluation.tuning_steps=0 and ",
     ),
     (
         "evaluation.adaptive=true population.test_share=0.4",
