@@ -67,17 +67,9 @@ def test_one_of_them_alone(own: Path) -> None:
     assert parts[0].content["mu"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("strategy=strongg", r"^strategy=strongg: no such option; did you mean strong\? "),
-        ("partition=many", r"^partition=many: no such option; allowed: .*, few, "),
-        ("strategy.client.nu=1", r"^strategy.client.nu: unknown key; allowed below strategy.client: mu$"),
-    ],
-)
-def test_messages_know_them(own: Path, override: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        compose(["strategy=strong", override], config_dir=own)
+def test_messages_know_them(own: Path) -> None:
+    with pytest.raises(InputError, match=r"^partition=many: no such option; allowed: .*, few, "):
+        compose(["partition=many"], config_dir=own)
 
 
 IN_LIST = r"allowed: a list with lines such as - GROUP: OPTION or - OPTION$"
