@@ -17,7 +17,7 @@ from fedrun.system.errors import InputError
 from fedrun.training.noised_steps import sample_gradients_problem
 from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.base import Cohorts, Mechanism
-from fedrun.uploads.privacy.clipped_uploads import ClippedUploads
+from fedrun.uploads.privacy.clipping import ClippedUploads
 from fedrun.uploads.privacy.sample_level import SampleLevel
 from fedrun.uploads.secure_sum import FixedPoint
 

@@ -12,7 +12,7 @@ from fedrun.config.config_class import config_class
 from fedrun.strategies.vectors import Vectors
 from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism
-from fedrun.uploads.privacy.clipped_uploads import CLIPPED, ClippedUploads, clip
+from fedrun.uploads.privacy.clipping import CLIPPED, ClippedUploads, clip
 from fedrun.uploads.privacy.target import LOUDEST, Noise
 from fedrun.uploads.transform import Sender, Sent
 

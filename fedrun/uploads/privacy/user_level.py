@@ -20,7 +20,7 @@ from fedrun.system.randomness import generator
 from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations
 from fedrun.uploads.privacy.calibration import with_noise
-from fedrun.uploads.privacy.clipped_uploads import CLIPPED, ClippedUploads, clip
+from fedrun.uploads.privacy.clipping import CLIPPED, ClippedUploads, clip
 from fedrun.uploads.privacy.target import LOUDEST, Noise
 from fedrun.uploads.transform import Combined, Sender, Sent
 

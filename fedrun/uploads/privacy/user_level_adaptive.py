@@ -15,7 +15,7 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 from fedrun.uploads.privacy.base import Cohorts
-from fedrun.uploads.privacy.clipped_uploads import CLIPPED
+from fedrun.uploads.privacy.clipping import CLIPPED
 from fedrun.uploads.privacy.user_level import CentralNoise, UserLevel
 from fedrun.uploads.transform import Combined
 

@@ -24,7 +24,7 @@ from fedrun.system.errors import InputError, RunError
 from fedrun.system.randomness import generator
 from fedrun.uploads.attacks.gaussian import Gaussian
 from fedrun.uploads.privacy.base import Cohorts
-from fedrun.uploads.privacy.clipped_uploads import clip
+from fedrun.uploads.privacy.clipping import clip
 from fedrun.uploads.transform import Shape
 
 from ...helpers.poisoned_samples import poisoned_experiment
