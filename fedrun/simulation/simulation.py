@@ -221,23 +221,18 @@ class Simulation:
 
     def uploads(self, state: State) -> Uploads:
         """The uploads that the server aggregates in the next round."""
-        active = self._active(state)
+        active, rule = self._active(state), self.experiment.selection
         return self.experiment.aggregation.uploads(
             Selection(
                 seed=active.phase.seed,
                 round=state.round,
                 time=state.totals.virtual_seconds,
                 size=active.phase.cohort_size,
-                draw=lambda size: self._drawn(state, size),
+                draw=lambda size: select_cohort(state, active.phase, rule, self._candidates(state, state.round, size)),
                 seconds=lambda: active.costs.usual_seconds,
                 training=state.training,
             )
         )
-
-    def _drawn(self, state: State, size: int) -> tuple[torch.Tensor, Metrics]:
-        """The participants of the next round; see :func:`fedrun.simulation.selection.select_cohort`."""
-        candidates = self._candidates(state, state.round, size)
-        return select_cohort(state, self.phase(state), self.experiment.selection, candidates)
 
     def _candidates(self, state: State, round: int, size: int) -> Candidates:
         """What the choice of a round's participants may depend on."""
@@ -358,12 +353,9 @@ class Simulation:
             state: its models are tested.
             target: stop the test as soon as this accuracy cannot be reached; None: test on all samples.
         """
-        return self.evaluator(state).metrics(state, target) | self._privacy(state)
-
-    def _privacy(self, state: State) -> Metrics:
-        """``privacy/*``: the privacy loss of the rounds so far."""
         active = self._active(state)
-        return active.mechanism.report(state.round, lambda: active.participations.after(state.round))
+        metrics = active.evaluator.metrics(state, target)
+        return metrics | active.mechanism.report(state.round, lambda: active.participations.after(state.round))
 
 
 def _until(end: float | None, totals: Totals) -> Totals:
