@@ -59,7 +59,9 @@ def aggregate(
         server = result.models[number]
         sent = phase.server.broadcast(server)
         counts = context.senders(update.clients, phase.server).label_counts
-        arrived = _attacked(phase, replace(update, label_counts=counts), sent[MODEL], context)
+        arrived, attack = replace(update, label_counts=counts), context.attack
+        if isinstance(attack, Colluding) and len(update.clients):
+            arrived = attack.replaced(arrived, context.attackers, sent[MODEL], phase.server.rows, phase.network.layout)
         if sums_only:  # who took part is private; the steps of all clients are taken as known
             arrived = replace(arrived, steps=steps_of(context.clients.sizes, context.local, len(context.client.passes)))
         combined, transforms, measured = context.pipeline.combine(arrived, sent, server.transforms, round)
@@ -72,13 +74,6 @@ def aggregate(
         for name, value in step.items():
             values.setdefault(name, []).append(value)
     return tuple(models), {name: sum(known) / len(known) for name, known in values.items()}
-
-
-def _attacked(phase: Phase, update: CohortUpdate, sent: torch.Tensor, context: ExecutionContext) -> CohortUpdate:
-    """An update with the uploads of attackers that know all honest uploads, given the broadcast model ``[P]``."""
-    if not isinstance(context.attack, Colluding) or not len(update.clients):
-        return update
-    return context.attack.replaced(update, context.attackers, sent, phase.server.rows, phase.network.layout)
 
 
 def _next_state(
