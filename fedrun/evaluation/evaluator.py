@@ -123,14 +123,14 @@ class Evaluator:
         The results of the newest state are kept: the end of a run needs them once more.
         """
         if self._newest_clients is None or self._newest_clients[0]() is not state:
-            of_groups = {
-                group.name: {
-                    kind: self._client_results(group, results)
-                    for kind, results in self._results_by_kind(state, group).items()
-                }
-                for group in client_groups(self._phase.federation)
-                if group.test is not None or self._experiment.appeal.known
-            }
+            of_groups, task = {}, self._phase.samples.task
+            for group in client_groups(self._phase.federation):
+                if group.test is not None or self._experiment.appeal.known:
+                    thresholds, tests = self._thresholds().get(group.name), self._tests[group.name]
+                    of_groups[group.name] = {
+                        kind: ClientResults.of(results, thresholds, self._convention, task, tests)
+                        for kind, results in self._results_by_kind(state, group).items()
+                    }
             self._newest_clients = (weakref.ref(state), of_groups)
         return self._newest_clients[1]
 
@@ -260,11 +260,6 @@ class Evaluator:
         phase = self._phase
         clustered = phase.clustering.several and phase.federation.client_test is not None
         return clustered or is_personal(phase.client)
-
-    def _client_results(self, group: ClientGroup, results: OwnResults) -> ClientResults:
-        """The results of a group's clients, compared with their thresholds."""
-        thresholds, task = self._thresholds().get(group.name), self._phase.samples.task
-        return ClientResults.of(results, thresholds, self._convention, task, self._tests[group.name])
 
     @cached_property
     def _tests(self) -> dict[str, torch.Tensor]:
