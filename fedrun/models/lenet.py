@@ -93,9 +93,10 @@ class NiidSimpleCNN(LeNet):
     projection: Annotated[Annotated[int, Ge(1)] | None, Neutral(None)]
 
     def build(self, spec: Spec) -> torch.nn.Sequential:
-        from fedrun.models.parallel_encoders import side_by_side
+        from fedrun.models.parallel_encoders import ParallelEncoders
 
-        encoder = side_by_side([self.encoder(spec) for _ in range(self.encoders)])
+        encoders = [self.encoder(spec) for _ in range(self.encoders)]
+        encoder = encoders[0] if len(encoders) == 1 else ParallelEncoders(encoders)
         width = self.encoders * self.hidden[-1]
         if self.projection is None:
             return encoder_and_head(encoder, torch.nn.Linear(width, spec.classes))

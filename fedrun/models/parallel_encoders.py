@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -31,8 +31,3 @@ class OutsideEncoder(torch.nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return self._embed(inputs, self.training)
-
-
-def side_by_side(encoders: Sequence[torch.nn.Module]) -> torch.nn.Module:
-    """Encoders as one; a single one stays as it is."""
-    return encoders[0] if len(encoders) == 1 else ParallelEncoders(encoders)
