@@ -19,25 +19,6 @@ from fedrun.uploads.transform import FLOAT
 
 
 @dataclass(frozen=True)
-class Transfers:
-    """What each client sends and receives, int64 ``[n]``.
-
-    Attributes:
-        clients: their numbers.
-        params_up: numbers sent.
-        params_down: numbers received.
-        bytes_up: sent, compressed.
-        bytes_down: received.
-    """
-
-    clients: torch.Tensor
-    params_up: torch.Tensor
-    params_down: torch.Tensor
-    bytes_up: torch.Tensor
-    bytes_down: torch.Tensor
-
-
-@dataclass(frozen=True)
 class Costs:
     """Computes the costs of a phase's rounds.
 
@@ -103,24 +84,27 @@ class Costs:
             cohort: its participants, int64 ``[C]``.
             result: the result of their local work.
         """
-        phase = self.phase
+        phase, nothing = self.phase, torch.zeros_like(cohort)
         idle = torch.full((len(phase.federation.train),), phase.server.idle_training is not None)
         idle[cohort] = False
         idle_clients = idle.nonzero().flatten()  # all of them train; only those that are selected next are computed
-        transfers = self._transfers(cohort, idle_clients, result)
+        params_up, params_down, bytes_up, bytes_down = nothing, nothing, nothing, nothing
+        if not phase.federation.is_pooled:
+            params_down, bytes_down = self._downloads(torch.cat([cohort, idle_clients]), len(cohort), result)
+            params_up, bytes_up = self._uploads(cohort, result)
         processed = result.processed[:, 1:].sum(0)
         if len(idle_clients):  # computed for all clients, of which there may be many
             processed += self.executor.usual_samples[idle_clients].sum(0)
         backward, forward = processed.tolist()
         return Totals(
-            params_up=int(transfers.params_up.sum()),
-            params_down=int(transfers.params_down.sum()),
-            bytes_up=int(transfers.bytes_up.sum()),
-            bytes_down=int(transfers.bytes_down.sum()),
+            params_up=int(params_up.sum()),
+            params_down=int(params_down.sum()),
+            bytes_up=int(bytes_up.sum()),
+            bytes_down=int(bytes_down.sum()),
             client_samples=backward,
             forward_samples=forward + backward * phase.frozen_encoders,
             excluded=len(result.excluded),
-            virtual_seconds=self._seconds(transfers, result.processed),
+            virtual_seconds=self._seconds(cohort, bytes_down, bytes_up, result.processed),
         )
 
     def of_late(self, server: ServerState, clients: torch.Tensor) -> Totals:
@@ -134,15 +118,6 @@ class Costs:
     def _received(self, vectors: Vectors) -> int:
         """How many numbers of these vectors a client receives: all but the model's private entries."""
         return _numbers(vectors) - self.executor.context.private_size
-
-    def _transfers(self, cohort: torch.Tensor, idle_clients: torch.Tensor, result: RoundResult) -> Transfers:
-        """The transfers of a round's participants, then those of clients that train without being selected."""
-        clients, count = torch.cat([cohort, idle_clients]), len(cohort)
-        params_up, params_down, bytes_up, bytes_down = (torch.zeros_like(clients) for _ in range(4))
-        if not self.phase.federation.is_pooled:
-            params_down, bytes_down = self._downloads(clients, count, result)
-            params_up[:count], bytes_up[:count] = self._uploads(cohort, result)
-        return Transfers(clients, params_up, params_down, bytes_up, bytes_down)
 
     def _downloads(self, clients: torch.Tensor, count: int, result: RoundResult) -> tuple[torch.Tensor, torch.Tensor]:
         """The numbers and the bytes that each client downloads, int64 ``[n]``; the first ``count`` are participants."""
@@ -179,16 +154,20 @@ class Costs:
         sizes = context.pipeline.bytes_up({name: vector.numel() for name, vector in sent.items()})
         return _numbers(sent) - kept - absent, sizes - FLOAT * absent
 
-    def _seconds(self, transfers: Transfers, processed: torch.Tensor) -> float:
-        """Virtual seconds of a round, given the samples that its participants have processed (int64 ``[C, 3]``)."""
+    def _seconds(
+        self, cohort: torch.Tensor, bytes_down: torch.Tensor, bytes_up: torch.Tensor, processed: torch.Tensor
+    ) -> float:
+        """Virtual seconds of a round, given the bytes of its participants and the samples that each has processed
+        (int64 ``[C, 3]``).
+        """
         if self.devices is None or not len(processed):
             return self.server_seconds
         clients, backward, forward = processed.unbind(1)
-        places = transfers.clients[: len(clients)].argsort()[clients.argsort().argsort()]
+        places = cohort.argsort()[clients.argsort().argsort()]
         forward = forward + backward * self.phase.frozen_encoders
-        bytes_down, bytes_up = transfers.bytes_down[places], transfers.bytes_up[places]
         # t ← t + max_k T_k + the server's time
-        return float(self.devices.seconds(clients, bytes_down, backward, forward, bytes_up).max()) + self.server_seconds
+        times = self.devices.seconds(clients, bytes_down[places], backward, forward, bytes_up[places])
+        return float(times.max()) + self.server_seconds
 
 
 def _numbers(vectors: Vectors) -> int:
