@@ -29,22 +29,20 @@ def client_thresholds(experiment: Experiment, phase: Phase, cache: Path | None, 
         InputError: the thresholds cannot be computed or read.
     """
     appeal, groups = experiment.appeal, client_groups(phase.federation)
+    if not appeal.known:
+        return {}
+    network, initial = phase.network, phase.initial_model()
+
+    def train_alone(group: ClientGroup, local: LocalTraining) -> OwnResults:
+        return own_results(experiment, phase, group, initial, local, ranks, client=SGD())
 
     def compute() -> dict[str, Thresholds]:
-        initial = phase.initial_model()
-
-        def train_alone(group: ClientGroup, local: LocalTraining) -> OwnResults:
-            return own_results(experiment, phase, group, initial, local, ranks, client=SGD())
-
         return {
             group.name: appeal.thresholds(group.train, experiment.local, partial(train_alone, group))
             for group in groups
         }
 
-    if not appeal.known:
-        return {}
     if cache is None or not appeal.trained:
         return compute()
-    network, initial = phase.network, phase.initial_model()
     name = key(experiment, phase.federation.dataset, network.layout, initial, network.frozen_fingerprint, groups)
     return cached(cache / f"{name}.safetensors", compute, ranks)
