@@ -44,7 +44,8 @@ class InProcess(Executor):
             info = replace(info, training_embeddings=training_embeddings(context, client))
         model = self.tampered(network.vector, job, client)
         uploads, next_state = self.finished(model, job, received, state, constants, optimizer, info)
-        if measure is not None:
-            trained = replace(trained, processed=trained.processed + measure.processed)
         result = ClientResult(client, start, network.vector, uploads, next_state, trained)
-        return self.uploaded(result, job, lambda: info)
+        result = self.uploaded(result, job, lambda: info)
+        if measure is None:
+            return result
+        return replace(result, trained=replace(trained, processed=trained.processed + measure.processed))

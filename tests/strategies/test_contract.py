@@ -705,6 +705,19 @@ def test_a_measurement_after_training_leaves_the_trained_model(experiment: Exper
     assert after.totals.client_samples == plain.totals.client_samples + gradients
 
 
+def test_a_gradient_of_an_acknowledgement_counts_as_processed(experiment: Experiment) -> None:
+    def acknowledge(self: Any, state: Vectors, sent: Vectors, arrived: Vectors, client: ClientInfo) -> Vectors:
+        assert client.batch_gradient is not None
+        client.batch_gradient(arrived[MODEL], torch.arange(3))
+        return state
+
+    compressed = replace(experiment, compression=option("compression", "topk"))
+    plain = advanced(Simulation(compressed), 1)
+    after = advanced(with_client(compressed, wants=frozenset({"batch_gradient"}), acknowledge=acknowledge), 1)
+    assert torch.equal(after.server.model, plain.server.model)
+    assert after.totals.client_samples == plain.totals.client_samples + 3 * 2
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
