@@ -80,9 +80,10 @@ class ClientIndices:
         """The client of each entry of :attr:`samples`, int64 ``[m]``."""
         return torch.repeat_interleave(torch.arange(len(self)), self.sizes)
 
-    def sums(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum over each client's samples of a number for each of :attr:`samples`, float64 ``[N]``."""
-        return torch.zeros(len(self), dtype=torch.float64).index_add(0, self.owners, values.double())
+    def sums(self, *values: torch.Tensor) -> list[torch.Tensor]:
+        """The sums over each client's samples of some numbers for each of :attr:`samples`, float64 ``[N]`` each."""
+        owners = self.owners
+        return [torch.zeros(len(self), dtype=torch.float64).index_add(0, owners, each.double()) for each in values]
 
     def name(self, client: int) -> str:
         """The name of one client."""

@@ -120,8 +120,8 @@ def per_client(results: SampleResults, clients: ClientIndices) -> tuple[torch.Te
         clients: the clients' samples.
     """
     weights = results.weights
-    totals, losses = clients.sums(weights), clients.sums(results.losses.double() * weights)
-    return losses / totals, clients.sums(results.scores * weights) / totals
+    totals, losses, scores = clients.sums(weights, results.losses.double() * weights, results.scores * weights)
+    return losses / totals, scores / totals
 
 
 def training_losses(results: SampleResults, clients: ClientIndices) -> torch.Tensor:
@@ -133,7 +133,8 @@ def training_losses(results: SampleResults, clients: ClientIndices) -> torch.Ten
         clients: the clients' samples.
     """
     weights = results.weights
-    return clients.sums(results.losses.double() * weights) / divisor(clients.sums(weights))
+    totals, losses = clients.sums(weights, results.losses.double() * weights)
+    return losses / divisor(totals)
 
 
 def total_weights(samples: Samples, clients: ClientIndices) -> torch.Tensor:
@@ -142,4 +143,4 @@ def total_weights(samples: Samples, clients: ClientIndices) -> torch.Tensor:
     """
     indices = clients.samples.to(samples.targets.device)
     weights = samples.task.weights(samples.targets.index_select(0, indices))
-    return clients.sizes.double() if weights is None else clients.sums(weights.cpu())
+    return clients.sizes.double() if weights is None else clients.sums(weights.cpu())[0]
