@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from fedrun.experiment.participation.base import select
 from fedrun.experiment.state import State
 from fedrun.simulation.simulation import Simulation
 
-from .naive_averaging import NaiveServer
+from .naive_averaging import NaiveClients, NaiveServer
 
 
 def mlp(spec):
@@ -57,27 +57,62 @@ def network_of(simulation: Simulation, build) -> nn.Module:
 
 
 def assert_equal_after(
-    simulation: Simulation,
-    naive: NaiveServer,
-    rounds: int = 3,
-    tolerance: float = 1e-5,
-    cohort: int = COHORT,
-    also: Sequence[Simulation] = (),
-) -> None:
-    """All run ``rounds`` rounds, also further simulations; every float tensor must agree after each."""
-    simulations = (simulation, *also)
-    states = [each.initial() for each in simulations]
-    before = states[0].server.model.clone()
+    simulation: Simulation, naive: NaiveServer, rounds: int = 3, tolerance: float = 1e-5, cohort: int = COHORT
+) -> State:
+    """Both run ``rounds`` rounds; every float tensor must agree after each. The last state."""
+    state = simulation.initial()
+    before = state.server.model.clone()
     for index in range(rounds):
         naive.round(index, select(naive.seed, index, len(naive.data), cohort).tolist())
         expected = naive.network.state_dict()
-        for number, each in enumerate(simulations):
-            states[number], _ = each.advance(states[number])
-            for name, own in each.network.layout.views(states[number].server.model).items():
-                torch.testing.assert_close(
-                    own, expected[name], rtol=tolerance, atol=tolerance / 10, msg=lambda m, n=name: f"{n}: {m}"
-                )
-    assert not torch.allclose(before, states[0].server.model, atol=1e-2)  # there was something to compare
+        state, _ = simulation.advance(state)
+        for name, own in simulation.network.layout.views(state.server.model).items():
+            torch.testing.assert_close(
+                own, expected[name], rtol=tolerance, atol=tolerance / 10, msg=lambda m, n=name: f"{n}: {m}"
+            )
+    assert not torch.allclose(before, state.server.model, atol=1e-2)  # there was something to compare
+    return state
+
+
+def assert_as_naive(
+    make_experiment,
+    network,
+    naive: Callable[..., NaiveServer],
+    *,
+    local: Mapping[str, object] = {},
+    clients: NaiveClients | None = None,
+    executors: Sequence[str] = ("in_process", "vectorized"),
+    rounds: int = 3,
+    tolerance: float = 1e-5,
+    seed: int = 0,
+    cohort: int = COHORT,
+    **settings,
+) -> None:
+    """Runs of a strategy equal a naive implementation's, with each executor (BatchNorm's in process only).
+
+    Args:
+        make_experiment: the fixture.
+        network: builds the network; or its name in :data:`NETWORKS`.
+        naive: the naive server, given network, data, clients and seed.
+        local: how clients train.
+        clients: the naive clients; None: those that train like that.
+        executors: their names.
+        rounds: number of rounds.
+        tolerance: the largest relative difference.
+        seed: the run's seed.
+        cohort: clients per round.
+        settings: further settings of the experiment.
+    """
+    build = NETWORKS.get(network, network)
+    for executor in executors[:1] if build is batch_norm else executors:
+        hardware = {"executor": executor}
+        simulation = Simulation(
+            make_experiment(
+                network=build, local=local, clients_per_round=cohort, seed=seed, hardware=hardware, **settings
+            )
+        )
+        arguments = network_of(simulation, build), data_of(simulation), clients or NaiveClients(**local), seed
+        assert_equal_after(simulation, naive(*arguments), rounds, tolerance, cohort)
 
 
 def final_model(experiment, rounds: int) -> torch.Tensor:

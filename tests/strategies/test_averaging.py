@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -32,6 +33,7 @@ from ..helpers.quadratic_clients import (
 from ..helpers.small_networks import (
     COHORT,
     NETWORKS,
+    assert_as_naive,
     assert_equal_after,
     batch_norm,
     data_of,
@@ -145,23 +147,15 @@ LOCAL = {
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
 def test_fedavg(make_experiment, network, local):
-    build = NETWORKS[network]
-    experiment = make_experiment(network=build, local=local, clients_per_round=COHORT, rounds=3, seed=1)
-    simulation = Simulation(experiment)
-    clients = NaiveClients(**local)
-    assert_equal_after(simulation, NaiveFedAvg(network_of(simulation, build), data_of(simulation), clients, 1))
+    assert_as_naive(make_experiment, network, NaiveFedAvg, local=local, seed=1)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("local", [{"epochs": 2}, {"epochs": 2, "momentum": 0.9, "max_gradient_norm": 0.5}])
 def test_fedprox(make_experiment, network, local):
-    build = NETWORKS[network]
     strategy = Strategy(client=option("strategy/client", "fedprox", mu=0.7), server=FEDAVG)
-    simulation = Simulation(
-        make_experiment(network=build, local=local, strategy=strategy, clients_per_round=COHORT, rounds=3)
-    )
     clients = NaiveClients(**local, mu=0.7)
-    assert_equal_after(simulation, NaiveFedAvg(network_of(simulation, build), data_of(simulation), clients, 0))
+    assert_as_naive(make_experiment, network, NaiveFedAvg, local=local, clients=clients, strategy=strategy)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -174,34 +168,20 @@ def test_fedprox(make_experiment, network, local):
     ],
 )
 def test_scaffold(make_experiment, network, local, lr):
-    build = NETWORKS[network]
     strategy = Strategy(client=SCAFFOLD.client, server=option("strategy/server", "scaffold", lr=lr))
-    simulation = Simulation(
-        make_experiment(network=build, local=local, strategy=strategy, clients_per_round=COHORT, rounds=4)
-    )
-    naive = NaiveScaffold(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, lr=lr)
-    assert_equal_after(simulation, naive, rounds=4)
+    naive = partial(NaiveScaffold, lr=lr)
+    assert_as_naive(make_experiment, network, naive, local=local, strategy=strategy, rounds=4)
 
 
 @pytest.mark.parametrize("buffers", ["average", "frozen"])
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("variant", ["torch", "reddi"])
 def test_fedadam(make_experiment, network, variant, buffers):
-    build = NETWORKS[network]
     settings = {"lr": 0.05, "beta1": 0.8, "beta2": 0.95, "eps": 1e-3}
     server = option("strategy/server", "fedadam", variant=variant, buffers=buffers, **settings)
     strategy = Strategy(client=SGD, server=server)
-    simulation = Simulation(make_experiment(network=build, strategy=strategy, clients_per_round=COHORT, rounds=3))
-    naive = NaiveFedAdam(
-        network_of(simulation, build),
-        data_of(simulation),
-        NaiveClients(),
-        0,
-        reddi=variant == "reddi",
-        frozen=buffers == "frozen",
-        **settings,
-    )
-    assert_equal_after(simulation, naive)
+    naive = partial(NaiveFedAdam, reddi=variant == "reddi", frozen=buffers == "frozen", **settings)
+    assert_as_naive(make_experiment, network, naive, strategy=strategy)
 
 
 def test_frozen_buffers_keep_their_initial_values(make_experiment):

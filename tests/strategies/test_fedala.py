@@ -82,10 +82,7 @@ def test_networks(make_experiment, default_experiment, tensors):
     top = ("encoder.1.bias", "head.weight", "head.bias")[-tensors:]
     clients = NaiveClients(epochs=3)
     naive = NaiveFedALA(network_of(simulation, mlp), data_of(simulation), clients, 0, top=top, share=0.7, rate=5.0)
-    assert_equal_after(simulation, naive, 5)
-    state = simulation.initial()
-    for _ in range(5):
-        state, _ = simulation.advance(state)
+    state = assert_equal_after(simulation, naive, 5)
     losses, moved = [], 0
     for vectors in state.client_states.held.values():
         moved += int((vectors["weights"] < 0.99).sum())

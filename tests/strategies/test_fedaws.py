@@ -17,10 +17,9 @@ from fedrun.strategies.head_refinement import HeadRefinement
 from fedrun.strategies.server import ServerStrategy
 from fedrun.system.errors import InputError
 
-from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedAwS
 from ..helpers.quadratic_clients import SGD, UNIFORM
-from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, batch_norm, data_of, mlp, network_of
+from ..helpers.small_networks import NETWORKS, assert_as_naive, mlp
 from ..helpers.strategies import fedaws
 
 
@@ -36,20 +35,11 @@ def test_only_positive_cosines_of_different_classes_count():
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("bias", ["coordinate", "separate"])
 def test_networks(make_experiment, network, bias):
-    build = NETWORKS[network]
-    for executor in ("in_process", "vectorized")[: 1 if build is batch_norm else 2]:
-        experiment = make_experiment(
-            network=build,
-            strategy=Strategy(client=SGD, server=fedaws(bias=bias, eps=1e-3)),
-            clients_per_round=COHORT,
-            hardware={"executor": executor},
-        )
-        simulation = Simulation(experiment)
-        with_bias = bias == "coordinate"
-        naive = NaiveFedAwS(
-            network_of(simulation, build), data_of(simulation), NaiveClients(), 0, 0.05, 1e-3, with_bias
-        )
-        assert_equal_after(simulation, naive)
+    def naive(*arguments):
+        return NaiveFedAwS(*arguments, 0.05, 1e-3, bias == "coordinate")
+
+    strategy = Strategy(client=SGD, server=fedaws(bias=bias, eps=1e-3))
+    assert_as_naive(make_experiment, network, naive, strategy=strategy)
 
 
 def test_the_encoder_is_the_bases(make_experiment):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -11,10 +13,9 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client_state import ClientStates
 
 from ..conftest import first_executor
-from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedDC
 from ..helpers.quadratic_clients import Quadratics, start
-from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, mlp, network_of
+from ..helpers.small_networks import COHORT, NETWORKS, assert_as_naive, mlp
 from ..helpers.strategies import feddc
 
 SERVER = option("strategy/server", "feddc")
@@ -64,14 +65,7 @@ def test_it_converges_with_momentum():
     "local", [{"epochs": 2}, {"lr_decay": 0.5, "weight_decay": 0.1, "max_gradient_norm": 0.3, "momentum": 0.5}]
 )
 def test_networks(make_experiment, network, local):
-    build = NETWORKS[network]
-    for executor in ("in_process", "vectorized")[: 1 if network == "batch_norm" else 2]:
-        experiment = make_experiment(
-            network=build, local=local, strategy=feddc(0.3), clients_per_round=COHORT, hardware={"executor": executor}
-        )
-        simulation = Simulation(experiment)
-        naive = NaiveFedDC(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, alpha=0.3)
-        assert_equal_after(simulation, naive)
+    assert_as_naive(make_experiment, network, partial(NaiveFedDC, alpha=0.3), local=local, strategy=feddc(0.3))
 
 
 def test_without_drift_clients_run_plain_sgd(make_experiment):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -17,10 +18,9 @@ from fedrun.models.inference import evaluate
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
-from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedDyn
 from ..helpers.quadratic_clients import UNIFORM, Quadratics, start
-from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, mlp, network_of
+from ..helpers.small_networks import COHORT, NETWORKS, assert_as_naive, mlp
 
 SERVER = option("strategy/server", "feddyn")
 
@@ -44,18 +44,7 @@ def test_two_rounds():
     "local", [{"epochs": 2}, {"lr_decay": 0.5, "weight_decay": 0.1, "max_gradient_norm": 0.3, "momentum": 0.5}]
 )
 def test_networks(make_experiment, network, local):
-    build = NETWORKS[network]
-    for executor in ("in_process", "vectorized")[: 1 if network == "batch_norm" else 2]:
-        experiment = make_experiment(
-            network=build,
-            local=local,
-            strategy=feddyn(0.3),
-            clients_per_round=COHORT,
-            hardware={"executor": executor},
-        )
-        simulation = Simulation(experiment)
-        naive = NaiveFedDyn(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, alpha=0.3)
-        assert_equal_after(simulation, naive)
+    assert_as_naive(make_experiment, network, partial(NaiveFedDyn, alpha=0.3), local=local, strategy=feddyn(0.3))
 
 
 def test_without_a_pull_the_server_adds_all_past_displacements(make_experiment):

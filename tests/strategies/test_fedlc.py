@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
-from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import Outputs
 
-from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedLC
 from ..helpers.own_tasks import Brier
 from ..helpers.quadratic_clients import FEDAVG, info_of
-from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, final_model, mlp, network_of
+from ..helpers.small_networks import NETWORKS, assert_as_naive, final_model, mlp
 
 
 def fedlc(tau: float = 1.0, denominator: str = "all") -> Strategy:
@@ -68,21 +67,14 @@ def test_a_client_with_a_single_class_learns_nothing(denominator):
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("denominator", ["all", "others"])
 def test_networks(make_experiment, network, denominator):
-    build, local = NETWORKS[network], {"epochs": 2, "lr": 0.05}
-    for executor in ("in_process", "vectorized")[: 1 if network == "batch_norm" else 2]:
-        simulation = Simulation(
-            make_experiment(
-                network=build,
-                sizes=(2, 12, 3, 5, 20, 1),  # small clients lack classes; the last has a single one
-                local=local,
-                strategy=fedlc(denominator=denominator),
-                clients_per_round=COHORT,
-                hardware={"executor": executor},
-            )
-        )
-        others = denominator == "others"
-        naive = NaiveFedLC(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, others=others)
-        assert_equal_after(simulation, naive)
+    assert_as_naive(
+        make_experiment,
+        network,
+        partial(NaiveFedLC, others=denominator == "others"),
+        sizes=(2, 12, 3, 5, 20, 1),  # small clients lack classes; the last has a single one
+        local={"epochs": 2, "lr": 0.05},
+        strategy=fedlc(denominator=denominator),
+    )
 
 
 def test_without_margins_it_is_fedavg(make_experiment):

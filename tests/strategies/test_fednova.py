@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -14,19 +15,9 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
-from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedNova
 from ..helpers.quadratic_clients import info_of, round_of, start, update_of
-from ..helpers.small_networks import (
-    COHORT,
-    NETWORKS,
-    assert_equal_after,
-    batch_norm,
-    data_of,
-    final_model,
-    mlp,
-    network_of,
-)
+from ..helpers.small_networks import COHORT, NETWORKS, assert_as_naive, batch_norm, final_model, mlp
 
 CLIENT, SERVER = option("strategy/client", "fednova"), option("strategy/server", "fednova")
 NOVA = Strategy(client=CLIENT, server=SERVER)
@@ -71,15 +62,8 @@ def test_effective_steps_with_a_proximal_term():
     [({"epochs": 2}, 0.0), ({"epochs": 2, "momentum": 0.9, "weight_decay": 0.1}, 0.0), ({"lr_decay": 0.5}, 0.7)],
 )
 def test_networks(make_experiment, network, local, mu):
-    build = NETWORKS[network]
     strategy = replace(NOVA, client=option("strategy/client", "fednova", mu=mu))
-    for executor in ("in_process", "vectorized")[: 1 if network == "batch_norm" else 2]:
-        experiment = make_experiment(
-            network=build, local=local, strategy=strategy, clients_per_round=COHORT, hardware={"executor": executor}
-        )
-        simulation = Simulation(experiment)
-        naive = NaiveFedNova(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, mu=mu)
-        assert_equal_after(simulation, naive)
+    assert_as_naive(make_experiment, network, partial(NaiveFedNova, mu=mu), local=local, strategy=strategy)
 
 
 @pytest.mark.parametrize("network", [mlp, batch_norm])

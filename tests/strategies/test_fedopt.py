@@ -12,13 +12,11 @@ from fedrun.config.composed import compose
 from fedrun.config.config_class import config_class
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
-from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
-from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveFedOpt
 from ..helpers.quadratic_clients import SGD, round_of, senders_of, start, update_of
-from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, batch_norm, data_of, network_of
+from ..helpers.small_networks import NETWORKS, assert_as_naive
 
 PAPER = {"lr": 0.1, "eps": 1e-3}
 MOMENTS = {"beta1": 0.9, "beta2": 0.99}
@@ -96,25 +94,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_networks(make_experiment, case, network, buffers):
     name, settings, reference = CASES[case]
-    build = NETWORKS[network]
     server = option("strategy/server", name, buffers=buffers, **SETTINGS, **settings)
-    for executor in ("in_process", "vectorized")[: 1 if build is batch_norm else 2]:
-        experiment = make_experiment(
-            network=build,
-            strategy=Strategy(client=SGD, server=server),
-            clients_per_round=COHORT,
-            hardware={"executor": executor},
-        )
-        simulation = Simulation(experiment)
-        naive = NaiveFedOpt(
-            network_of(simulation, build),
-            data_of(simulation),
-            NaiveClients(),
-            0,
-            frozen=buffers == "frozen",
-            **reference,
-        )
-        assert_equal_after(simulation, naive)
+    naive = partial(NaiveFedOpt, frozen=buffers == "frozen", **reference)
+    assert_as_naive(make_experiment, network, naive, strategy=Strategy(client=SGD, server=server))
 
 
 @pytest.mark.parametrize(

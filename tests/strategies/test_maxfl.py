@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -14,18 +15,8 @@ from fedrun.strategies.maxfl import nearness
 
 from ..helpers.appeal import RHO, constant
 from ..helpers.naive_appeal import NaiveMaxFL
-from ..helpers.naive_averaging import NaiveClients
 from ..helpers.quadratic_clients import SGD, UNIFORM, info_of, round_of, senders_of, start, update_of
-from ..helpers.small_networks import (
-    COHORT,
-    NETWORKS,
-    assert_equal_after,
-    batch_norm,
-    data_of,
-    final_model,
-    mlp,
-    network_of,
-)
+from ..helpers.small_networks import COHORT, NETWORKS, assert_as_naive, batch_norm, final_model, mlp
 from ..helpers.strategies import maxfl
 
 
@@ -64,32 +55,12 @@ def test_the_sigmoids_slope_is_symmetric_and_survives_far_away():
     assert q[2].item() == pytest.approx(9.859676543759770e-305, rel=1e-9) == q[3].item()  # e^-700
 
 
-@pytest.mark.parametrize(
-    ("network", "executor"), [("mlp", "in_process"), ("mlp", "vectorized"), ("batch_norm", "in_process")]
-)
+@pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("tuning", [0, 3])
-def test_networks(make_experiment, network, executor, tuning):
-    build, local = NETWORKS[network], {"epochs": None, "steps": 4, "momentum": 0.5, "lr_decay": 0.5}
-    experiment = make_experiment(
-        network=build,
-        local=local,
-        strategy=maxfl(tuning, lr=0.8, eps=0.2),
-        appeal=constant(),
-        clients_per_round=COHORT,
-        hardware={"executor": executor},
-    )
-    simulation = Simulation(experiment)
-    naive = NaiveMaxFL(
-        network_of(simulation, build),
-        data_of(simulation),
-        NaiveClients(**local),
-        0,
-        rho=[RHO] * 6,
-        tuning_steps=tuning,
-        lr=0.8,
-        eps=0.2,
-    )
-    assert_equal_after(simulation, naive)
+def test_networks(make_experiment, network, tuning):
+    local, strategy = {"epochs": None, "steps": 4, "momentum": 0.5, "lr_decay": 0.5}, maxfl(tuning, lr=0.8, eps=0.2)
+    naive = partial(NaiveMaxFL, rho=[RHO] * 6, tuning_steps=tuning, lr=0.8, eps=0.2)
+    assert_as_naive(make_experiment, network, naive, local=local, strategy=strategy, appeal=constant())
 
 
 def test_equal_losses_give_the_plain_mean(make_experiment):

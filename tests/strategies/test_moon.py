@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -18,19 +19,9 @@ from fedrun.runs.metrics_file import Written
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import Outputs
 
-from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveMoon
 from ..helpers.quadratic_clients import FEDAVG, info_of
-from ..helpers.small_networks import (
-    COHORT,
-    NETWORKS,
-    assert_equal_after,
-    batch_norm,
-    data_of,
-    final_model,
-    mlp,
-    network_of,
-)
+from ..helpers.small_networks import COHORT, NETWORKS, assert_as_naive, batch_norm, final_model, mlp
 
 
 def moon(mu: float = 1.0, tau: float = 0.5, newcomers: str = "skip") -> Strategy:
@@ -54,21 +45,19 @@ def test_the_contrastive_term(is_new, expected):
 def test_networks(make_experiment, network):
     build, local = NETWORKS[network], {"epochs": 2, "momentum": 0.5}
     experiment = make_experiment(network=build, local=local, strategy=moon(2.0, 0.3), clients_per_round=COHORT)
-    simulation = Simulation(experiment)
-    naive = NaiveMoon(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, 2.0, 0.3)
-    assert_equal_after(simulation, naive, rounds=4)
+    naive = partial(NaiveMoon, mu=2.0, tau=0.3)
+    assert_as_naive(
+        make_experiment, network, naive, local=local, strategy=moon(2.0, 0.3), rounds=4, executors=["in_process"]
+    )
     plain = final_model(replace(experiment, strategy=moon(0.0)), 4)
     assert not torch.allclose(plain, final_model(experiment, 4), atol=1e-3)  # the term did something
 
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_newcomers_are_contrasted_with_the_initial_model(make_experiment, network):
-    build, local = NETWORKS[network], {"epochs": 2, "momentum": 0.5}
-    pair = moon(2.0, 0.3, newcomers="initial")
-    simulation = Simulation(make_experiment(network=build, local=local, strategy=pair, clients_per_round=COHORT))
-    clients = NaiveClients(**local)
-    naive = NaiveMoon(network_of(simulation, build), data_of(simulation), clients, 0, 2.0, 0.3, with_initial=True)
-    assert_equal_after(simulation, naive, rounds=4)
+    local, pair = {"epochs": 2, "momentum": 0.5}, moon(2.0, 0.3, newcomers="initial")
+    naive = partial(NaiveMoon, mu=2.0, tau=0.3, with_initial=True)
+    assert_as_naive(make_experiment, network, naive, local=local, strategy=pair, rounds=4, executors=["in_process"])
 
 
 @pytest.mark.parametrize("network", [mlp, batch_norm])

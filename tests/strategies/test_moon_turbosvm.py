@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from fedrun.strategies.client import Outputs
 from ..helpers.naive_averaging import NaiveClients, NaiveFedAvg
 from ..helpers.naive_local_training import NaiveMoonTurboSVM
 from ..helpers.quadratic_clients import FEDAVG
-from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, final_model, mlp, network_of
+from ..helpers.small_networks import COHORT, NETWORKS, assert_as_naive, final_model, mlp
 
 
 def moon(mu: float = 1.0, tau: float = 0.5) -> Strategy:
@@ -43,9 +44,8 @@ def test_networks(make_experiment, network):
     """Clients of 3, 5 and 20 samples among others, B = 4: short batches, whose negatives are other samples'."""
     build, local = NETWORKS[network], {"epochs": 3, "momentum": 0.5}
     experiment = make_experiment(network=build, local=local, strategy=moon(2.0, 0.3), clients_per_round=COHORT)
-    simulation = Simulation(experiment)
-    naive = NaiveMoonTurboSVM(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, 2.0, 0.3)
-    assert_equal_after(simulation, naive)
+    naive = partial(NaiveMoonTurboSVM, mu=2.0, tau=0.3)
+    assert_as_naive(make_experiment, network, naive, local=local, strategy=moon(2.0, 0.3), executors=["in_process"])
     without = final_model(make_experiment(network=build, local=local, strategy=moon(0.0), clients_per_round=COHORT), 3)
     assert not torch.allclose(without, final_model(experiment, 3), atol=1e-3)  # the term did something
 
@@ -56,9 +56,8 @@ def test_one_epoch_is_fedavg_in_the_samples_own_order(make_experiment, network):
         def batches(self, count, order):
             return list(torch.arange(count).split(self.batch_size))
 
-    build = NETWORKS[network]
-    simulation = Simulation(make_experiment(network=build, strategy=moon(5.0), clients_per_round=COHORT))
-    assert_equal_after(simulation, NaiveFedAvg(network_of(simulation, build), data_of(simulation), InOrder(), 0))
+    settings = {"clients": InOrder(), "strategy": moon(5.0), "executors": ["in_process"]}
+    assert_as_naive(make_experiment, network, NaiveFedAvg, **settings)
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3])

@@ -98,10 +98,7 @@ def test_networks(make_experiment, network, executor, growth, local):
         gamma=0.7,
         exponential=growth == "exponential",
     )
-    assert_equal_after(simulation, naive)
-    state = simulation.initial()
-    for _ in range(3):
-        state, _ = simulation.advance(state)
+    state = assert_equal_after(simulation, naive)
     weights = state.server.slots["weights"].tolist()
     assert weights == pytest.approx(list(naive.omega_of.values()), rel=1e-5)
     assert sum(weights) == pytest.approx(6) and len(set(weights)) > 1

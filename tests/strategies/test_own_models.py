@@ -125,10 +125,7 @@ def test_networks(make_experiment, default_experiment, case, executor):
     )
     simulation = Simulation(experiment)
     naive = kind(network_of(simulation, mlp), data_of(simulation), NaiveClients(epochs=2), 0, **settings)
-    assert_equal_after(simulation, naive, 4)
-    state = simulation.initial()
-    for _ in range(4):
-        state, _ = simulation.advance(state)
+    state = assert_equal_after(simulation, naive, 4)
     layout = simulation.network.layout
     info = replace(info_of((1,), 0, 1, 0.1), layout=layout)
     for number, vectors in state.client_states.held.items():

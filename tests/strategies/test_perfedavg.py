@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -12,10 +14,9 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
-from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_local_training import NaivePerFedAvg
 from ..helpers.quadratic_clients import UNIFORM
-from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, mlp, network_of
+from ..helpers.small_networks import NETWORKS, assert_as_naive, mlp
 
 
 def client(difference: float | None, alpha: float = 0.1):
@@ -46,25 +47,13 @@ LOCAL = {
 }
 
 
-@pytest.mark.parametrize(
-    ("network", "executor"), [("mlp", "in_process"), ("mlp", "vectorized"), ("batch_norm", "in_process")]
-)
+@pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
 @pytest.mark.parametrize("difference", [None, 0.1], ids=["fo", "hf"])
-def test_networks(make_experiment, network, executor, local, difference):
-    build = NETWORKS[network]
-    experiment = make_experiment(
-        network=build,
-        local=local,
-        strategy=Strategy(client=client(difference, 0.3), server=UNIFORM),
-        clients_per_round=COHORT,
-        hardware={"executor": executor},
-    )
-    simulation = Simulation(experiment)
-    naive = NaivePerFedAvg(
-        network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, alpha=0.3, difference=difference
-    )
-    assert_equal_after(simulation, naive)
+def test_networks(make_experiment, network, local, difference):
+    strategy = Strategy(client=client(difference, 0.3), server=UNIFORM)
+    naive = partial(NaivePerFedAvg, alpha=0.3, difference=difference)
+    assert_as_naive(make_experiment, network, naive, local=local, strategy=strategy)
 
 
 @pytest.mark.parametrize(("difference", "samples"), [(None, 3 * 2 * 2), (0.1, 3 * 2 * 4)])

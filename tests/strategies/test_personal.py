@@ -27,7 +27,7 @@ from fedrun.system.randomness import generator
 from ..helpers.appeal import constant
 from ..helpers.naive_averaging import NaiveClients, NaiveFedAvg, weighted_mean
 from ..helpers.quadratic_clients import info_of
-from ..helpers.small_networks import COHORT, assert_equal_after, data_of, mlp, network_of
+from ..helpers.small_networks import COHORT, assert_as_naive, data_of, mlp, network_of
 
 
 def strategy(*overrides: str):
@@ -51,9 +51,8 @@ def setting(default_experiment):
 
 
 def test_dittos_global_model_is_fedavgs(make_experiment, setting):
-    simulation = Simulation(make_experiment(strategy=strategy("strategy=ditto"), **setting))
-    naive = NaiveFedAvg(network_of(simulation, mlp), data_of(simulation), NaiveClients(), 0)
-    assert_equal_after(simulation, naive)
+    ditto, population = strategy("strategy=ditto"), setting["population"]
+    assert_as_naive(make_experiment, mlp, NaiveFedAvg, strategy=ditto, population=population)
 
 
 def test_dittos_own_models(make_experiment, setting):

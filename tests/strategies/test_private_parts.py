@@ -192,10 +192,7 @@ def test_networks(make_experiment, default_experiment, case, network, executor):
     simulation = Simulation(experiment)
     clients = NaiveClients(epochs=3)
     naive = NaiveParts(network_of(simulation, network), data_of(simulation), clients, 0, **settings)
-    assert_equal_after(simulation, naive, 4)
-    state = simulation.initial()
-    for _ in range(4):
-        state, _ = simulation.advance(state)
+    state = assert_equal_after(simulation, naive, 4)
     hits, tests = 0, 0
     for number in range(len(naive.data)):
         own = simulation.federation.client_test[number]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -11,19 +12,9 @@ from fedrun.config.build import option
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 
-from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_strategies import NaiveQFFL
 from ..helpers.quadratic_clients import SGD, UNIFORM, info_of, round_of, senders_of, start, update_of
-from ..helpers.small_networks import (
-    COHORT,
-    NETWORKS,
-    assert_equal_after,
-    batch_norm,
-    data_of,
-    final_model,
-    mlp,
-    network_of,
-)
+from ..helpers.small_networks import NETWORKS, assert_as_naive, batch_norm, final_model, mlp
 
 SERVER = option("strategy/server", "qffl")
 
@@ -78,14 +69,9 @@ def test_a_large_q_and_small_losses():
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("q", [0.5, 2.0])
 def test_networks(make_experiment, network, q):
-    build, local = NETWORKS[network], {"epochs": 2, "lr_decay": 0.5}
-    for executor in ("in_process", "vectorized")[: 1 if network == "batch_norm" else 2]:
-        experiment = make_experiment(
-            network=build, local=local, strategy=qffl(q), clients_per_round=COHORT, hardware={"executor": executor}
-        )
-        simulation = Simulation(experiment)
-        naive = NaiveQFFL(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, q=q)
-        assert_equal_after(simulation, naive, tolerance=2e-5)
+    local = {"epochs": 2, "lr_decay": 0.5}
+    naive = partial(NaiveQFFL, q=q)
+    assert_as_naive(make_experiment, network, naive, local=local, strategy=qffl(q), tolerance=2e-5)
 
 
 @pytest.mark.parametrize("network", [mlp, batch_norm])

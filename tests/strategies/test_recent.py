@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import log
 
 import pytest
@@ -13,7 +14,6 @@ from fedrun.config.composed import compose
 from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.strategy import Strategy
 from fedrun.models.flat_network import Layout, Slot
-from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import Outputs
 from fedrun.strategies.feddisco import discrepancies
 from fedrun.strategies.server import Senders, ServerState
@@ -21,9 +21,8 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
 from ..helpers import naive_recent as naive
-from ..helpers.naive_averaging import NaiveClients
 from ..helpers.quadratic_clients import FEDAVG, ONE, SGD, UNIFORM, Quadratics, info_of, round_of, start, update_of
-from ..helpers.small_networks import COHORT, assert_equal_after, batch_norm, data_of, final_model, mlp, network_of
+from ..helpers.small_networks import COHORT, assert_as_naive, batch_norm, final_model, mlp
 from ..helpers.strategies import client
 
 CURVES = ((1.0, 0.0), (1.0, 4.0))
@@ -367,26 +366,14 @@ CASES = {
 def test_networks(make_experiment, case, momentum):
     """With both executors."""
     client_strategy, server_strategy, kind, settings = CASES[case]
-    experiment = make_experiment(
-        network=mlp,
-        local={"epochs": 2, "lr": 0.2, "lr_decay": 0.5, "momentum": momentum},
-        strategy=Strategy(client=client_strategy, server=server_strategy),
-        clients_per_round=COHORT,
-    )
-    simulation, other = (
-        Simulation(replace(experiment, hardware=replace(experiment.hardware, executor=executor)))
-        for executor in ("in_process", "vectorized")
-    )
-    clients = NaiveClients(epochs=2, lr=0.2, lr_decay=0.5, momentum=momentum)
-    naive_server = kind(network_of(simulation, mlp), data_of(simulation), clients, 0, **settings)
-    assert_equal_after(simulation, naive_server, 4, also=[other])
+    local = {"epochs": 2, "lr": 0.2, "lr_decay": 0.5, "momentum": momentum}
+    pair = Strategy(client=client_strategy, server=server_strategy)
+    assert_as_naive(make_experiment, mlp, partial(kind, **settings), local=local, strategy=pair, rounds=4)
 
 
 def test_fedsams_running_statistics_are_those_of_the_unperturbed_pass(make_experiment):
     pair = Strategy(client=client("fedsam", rho=0.3), server=FEDAVG)
-    simulation = Simulation(make_experiment(network=batch_norm, strategy=pair, clients_per_round=COHORT))
-    server_of = naive.NaiveFedSAM(network_of(simulation, batch_norm), data_of(simulation), NaiveClients(), 0, rho=0.3)
-    assert_equal_after(simulation, server_of, 3)
+    assert_as_naive(make_experiment, batch_norm, partial(naive.NaiveFedSAM, rho=0.3), strategy=pair)
 
 
 def test_fedsams_second_pass_is_not_counted(make_experiment):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import pytest
@@ -17,10 +18,10 @@ from fedrun.strategies.krum import krum_scores
 from fedrun.strategies.server import ServerState, ServerStrategy
 from fedrun.system.errors import InputError, RunError
 
-from ..helpers.naive_averaging import NaiveClients, Tensors
+from ..helpers.naive_averaging import Tensors
 from ..helpers.naive_strategies import NaiveAggregation
 from ..helpers.quadratic_clients import SGD, UNIFORM, round_of, update_of
-from ..helpers.small_networks import NETWORKS, assert_equal_after, batch_norm, data_of, final_model, mlp, network_of
+from ..helpers.small_networks import NETWORKS, assert_as_naive, final_model, mlp
 from ..helpers.strategies import fedaws
 
 COHORT = 5
@@ -203,20 +204,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_networks(make_experiment, case, network):
     server_strategy, combine = CASES[case]
-    build, local = NETWORKS[network], {"epochs": 2}
-    for executor in ("in_process", "vectorized")[: 1 if build is batch_norm else 2]:
-        experiment = make_experiment(
-            network=build,
-            local=local,
-            strategy=Strategy(client=SGD, server=server_strategy),
-            clients_per_round=COHORT,
-            hardware={"executor": executor},
-        )
-        simulation = Simulation(experiment)
-        naive = NaiveAggregation(
-            network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, combine=combine
-        )
-        assert_equal_after(simulation, naive, cohort=COHORT)
+    naive, strategy = partial(NaiveAggregation, combine=combine), Strategy(client=SGD, server=server_strategy)
+    assert_as_naive(make_experiment, network, naive, local={"epochs": 2}, strategy=strategy, cohort=COHORT)
 
 
 @pytest.mark.parametrize(

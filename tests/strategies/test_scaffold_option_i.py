@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,10 +13,9 @@ from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 
-from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_local_training import NaiveScaffoldI
 from ..helpers.quadratic_clients import SCAFFOLD, info_of
-from ..helpers.small_networks import COHORT, NETWORKS, assert_equal_after, data_of, mlp, network_of
+from ..helpers.small_networks import COHORT, NETWORKS, assert_as_naive, mlp
 
 OPTION_I = replace(SCAFFOLD, client=option("strategy/client", "scaffold", option="I"))
 
@@ -28,19 +28,12 @@ def test_the_new_control_variate():
     assert (sent["model"].item(), sent["control"].item(), kept["control"].item()) == (9.0, 2.5, 3.0)
 
 
-@pytest.mark.parametrize(
-    ("network", "executor"), [("mlp", "in_process"), ("mlp", "vectorized"), ("batch_norm", "in_process")]
-)
+@pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("local", [{"epochs": 2, "lr_decay": 0.5}, {"epochs": None, "steps": 3, "weight_decay": 0.1}])
-def test_networks(make_experiment, network, executor, local):
-    build = NETWORKS[network]
+def test_networks(make_experiment, network, local):
     strategy = Strategy(client=OPTION_I.client, server=option("strategy/server", "scaffold", lr=0.7))
-    experiment = make_experiment(
-        network=build, local=local, strategy=strategy, clients_per_round=COHORT, hardware={"executor": executor}
-    )
-    simulation = Simulation(experiment)
-    naive = NaiveScaffoldI(network_of(simulation, build), data_of(simulation), NaiveClients(**local), 0, lr=0.7)
-    assert_equal_after(simulation, naive, rounds=4)
+    naive = partial(NaiveScaffoldI, lr=0.7)
+    assert_as_naive(make_experiment, network, naive, local=local, strategy=strategy, rounds=4)
 
 
 def test_it_costs_one_more_pass(make_experiment):
