@@ -28,7 +28,7 @@ from fedrun.system.randomness import address, generator
 
 from ..helpers.appeal import TESTED, warmup
 from ..helpers.naive_averaging import NaiveClients
-from ..helpers.small_networks import NETWORKS, measured, mlp, network_of
+from ..helpers.small_networks import NETWORKS, advanced, measured, mlp, network_of
 
 LAYOUT = Layout((Slot("a", (2,), 0, 2, "Linear"), Slot("b", (1,), 2, 3, "Linear")), 3, 3, slice(0, 0), 0, 0)
 INITIAL = torch.zeros(LAYOUT.size)
@@ -118,9 +118,7 @@ def test_what_is_compared(make_experiment, convention):
         network=mlp, population=TESTED, clients_per_round=2, appeal=warmup(steps=3, convention=convention)
     )
     simulation = Simulation(experiment)
-    state = simulation.initial()
-    for _ in range(2):
-        state, _ = simulation.advance(state)
+    state = advanced(simulation, 2)
     network = mlp(simulation.dataset.spec)
     network.load_state_dict(simulation.network.layout.views(state.server.model.clone()))
     metrics = simulation.test(state)

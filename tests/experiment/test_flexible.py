@@ -14,7 +14,7 @@ from fedrun.experiment.participation.base import select
 from fedrun.simulation.simulation import Simulation
 
 from ..helpers.appeal import constant
-from ..helpers.small_networks import final_model, mlp
+from ..helpers.small_networks import advanced, final_model, mlp
 
 
 def flexible(share: float = 0.25, draws: str = "draw_willing"):
@@ -43,9 +43,7 @@ def willing(simulation, state, rho):
 
 def state_and_threshold(simulation, quantile):
     """A state after two rounds, and a threshold below which that share of the clients' losses lies."""
-    state = simulation.initial()
-    for _ in range(2):
-        state, _ = simulation.advance(state)
+    state = advanced(simulation, 2)
     return state, simulation.evaluator(state).on_training(state)[0].quantile(quantile).item()
 
 
@@ -90,9 +88,7 @@ def test_nobody_comes(make_experiment, caplog, monkeypatch):
         network=mlp, clients_per_round=3, rounds=8, appeal=constant(1e-6), participation=flexible()
     )
     simulation = Simulation(experiment)
-    state = simulation.initial()
-    for _ in range(2):
-        state, _ = simulation.advance(state)
+    state = advanced(simulation, 2)
     with caplog.at_level(logging.INFO):
         after, metrics = simulation.advance(state)
     assert metrics.pop("time/round_s") >= 0  # without it, curves against time would end here

@@ -23,7 +23,7 @@ from fedrun.system.randomness import generator
 
 from ..conftest import SIZES
 from ..helpers.naive_averaging import NaiveClients, weighted_mean
-from ..helpers.small_networks import COHORT, NETWORKS, data_of, mlp
+from ..helpers.small_networks import COHORT, NETWORKS, advanced, data_of, mlp
 
 RATE = 0.1
 
@@ -183,9 +183,7 @@ def test_scaffold_within_clusters_follows_each_clusters_clients(make_experiment)
     )
     strategy = replace(build_experiment(compose(overrides).config).strategy, clustering=clustering)
     simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=COHORT))
-    state = simulation.initial()
-    for _ in range(3):
-        state, _ = simulation.advance(state)
+    state = advanced(simulation, 3)
     zero = torch.zeros(simulation.network.layout.trainable)
     for number, server in enumerate(state.models):
         members = (state.membership[:, number] > 0).nonzero().flatten().tolist()

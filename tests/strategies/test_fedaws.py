@@ -19,7 +19,7 @@ from fedrun.system.errors import InputError
 
 from ..helpers.naive_strategies import NaiveFedAwS
 from ..helpers.quadratic_clients import SGD, UNIFORM
-from ..helpers.small_networks import NETWORKS, assert_as_naive, mlp
+from ..helpers.small_networks import NETWORKS, advanced, assert_as_naive, mlp
 from ..helpers.strategies import fedaws
 
 
@@ -70,9 +70,7 @@ def test_idle_clients_train_for_a_base_that_wants_them(make_experiment):
     for server in (base, fedaws(base)):
         strategy = Strategy(client=SGD, server=server)
         simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=2, rounds=3))
-        state = simulation.initial()
-        for _ in range(3):
-            state, _ = simulation.advance(state)
+        state = advanced(simulation, 3)
         found.append((state.totals, state.client_states.held.keys()))
     assert found[0] == found[1]
 

@@ -19,7 +19,7 @@ from fedrun.system.errors import InputError
 from ..helpers.naive_averaging import NaiveClients
 from ..helpers.naive_personal import NaiveFedProto
 from ..helpers.quadratic_clients import info_of, round_of, update_of
-from ..helpers.small_networks import COHORT, data_of, mlp, network_of
+from ..helpers.small_networks import COHORT, advanced, data_of, mlp, network_of
 
 TWO = Layout(slots=(Slot("head.weight", (3, 2), 0, 6),), trainable=6, size=6, head=slice(0, 6), classes=3, embedding=2)
 SERVER = option("strategy/server", "fedproto")
@@ -142,9 +142,7 @@ def test_without_pull_every_client_is_for_itself(make_experiment):
         Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo")),
     ):
         simulation = Simulation(make_experiment(network=mlp, strategy=pair, clients_per_round=COHORT))
-        state = simulation.initial()
-        for _ in range(3):
-            state, _ = simulation.advance(state)
+        state = advanced(simulation, 3)
         models.append(
             torch.stack([state.client_states.held[client]["private"] for client in sorted(state.client_states.held)])
         )

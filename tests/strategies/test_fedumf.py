@@ -150,9 +150,7 @@ def test_everybody_computes_and_listens_and_the_cohort_sends(make_experiment):
     simulation = Simulation(
         make_experiment(network=mlp, strategy=fedumf(1.0), clients_per_round=COHORT, local={"epochs": 2}, rounds=3)
     )
-    state = simulation.initial()
-    for _ in range(3):
-        state, _ = simulation.advance(state)
+    state = advanced(simulation, 3)
     size = simulation.network.layout.size
     assert state.totals.client_samples == 3 * 2 * 60
     assert (state.totals.params_down, state.totals.params_up) == (3 * 6 * size, 3 * COHORT * size)

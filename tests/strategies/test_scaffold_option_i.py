@@ -15,7 +15,7 @@ from fedrun.system.errors import InputError
 
 from ..helpers.naive_local_training import NaiveScaffoldI
 from ..helpers.quadratic_clients import SCAFFOLD, info_of
-from ..helpers.small_networks import COHORT, NETWORKS, assert_as_naive, mlp
+from ..helpers.small_networks import COHORT, NETWORKS, advanced, assert_as_naive, mlp
 
 OPTION_I = replace(SCAFFOLD, client=option("strategy/client", "scaffold", option="I"))
 
@@ -76,9 +76,7 @@ def test_the_variant_of_feddcs_code_with_equal_clients_is_the_papers(make_experi
     states = []
     for strategy in (SCAFFOLD, variant):
         simulation = Simulation(replace(experiment, strategy=strategy))
-        state = simulation.initial()
-        for _ in range(3):
-            state, _ = simulation.advance(state)
+        state = advanced(simulation, 3)
         states.append(state)
     assert torch.equal(states[0].server.model, states[1].server.model)
 

@@ -27,9 +27,7 @@ POOLED = Population(unseen_clients=0, test_share=0.0, test_of="auto", flipped_sh
 
 def advanced(experiment, rounds):
     simulation = Simulation(experiment)
-    state = simulation.initial()
-    for _ in range(rounds):
-        state, _ = simulation.advance(state)
+    state = advanced(simulation, rounds)
     return simulation, state
 
 

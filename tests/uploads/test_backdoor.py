@@ -49,9 +49,7 @@ def test_its_success_is_measured(make_experiment):
     everyone = replace(BACKDOOR, share=1.0, poisoned_share=1.0)
     experiment = make_experiment(network=mlp, attack=everyone, clients_per_round=6, local={"lr": 0.5})
     simulation = Simulation(experiment)
-    state = simulation.initial()
-    for _ in range(5):
-        state, _ = simulation.advance(state)
+    state = advanced(simulation, 5)
     assert simulation.test(state)["test/attack_success"] == 1.0
     honest = Simulation(replace(experiment, attack=option("attack", "none")))
     assert "test/attack_success" not in honest.test(honest.initial())

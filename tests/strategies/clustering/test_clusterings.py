@@ -24,7 +24,7 @@ from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
 
 from ...conftest import first_executor
-from ...helpers.small_networks import batch_norm, logistic
+from ...helpers.small_networks import advanced, batch_norm, logistic
 
 
 def without_bias(spec):
@@ -317,9 +317,7 @@ def test_one_centre_is_the_model_that_clients_receive(make_experiment, server):
     proximal = Strategy(client=option("strategy/client", "fedprox", mu=1.0), server=mean)
     for strategy in (clustered, proximal):
         simulation = Simulation(make_experiment(strategy=strategy, network=logistic))
-        state = simulation.initial()
-        for _ in range(3):
-            state, _ = simulation.advance(state)
+        state = advanced(simulation, 3)
         models.append(state.server.model)
     torch.testing.assert_close(*models)
 
