@@ -119,39 +119,38 @@ class Executor(ABC):
                 by_size[size] = trained + extra, len(client.reference_models) * compared + forward
         return torch.tensor([by_size[size] for size in sizes.tolist()])
 
-    def with_private(self, received: Vectors, client_state: Vectors, is_new: torch.Tensor) -> Vectors:
-        """The broadcast in which each client's private entries replace the global ones.
+    def begun(
+        self, broadcast: Vectors, client_state: Vectors, client: ClientInfo
+    ) -> tuple[Vectors, Vectors, torch.Tensor]:
+        """What precedes the first step of local training.
 
         Args:
-            received: the broadcast, with a model ``[P]``.
+            broadcast: the server's, with a model ``[P]``.
             client_state: the clients' states, with private entries ``[..., h]``.
-            is_new: as in :class:`ClientInfo`, bool ``[..., 1]``.
-        """
-        private = self.context.private
-        if private is None:
-            return received
-        shared = received[MODEL]
-        model = shared.expand(*is_new.shape[:-1], -1).clone()
-        model[..., private] = torch.where(is_new, shared[private], client_state[PRIVATE])
-        return {**received, MODEL: model}
+            client: information about the clients.
 
-    def constants(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> Vectors:
-        """What stays the same during local training (see :meth:`ClientStrategy.constants`).
+        Returns:
+            The broadcast in which each client's private entries replace the global ones, what stays the same during
+            local training (:meth:`ClientStrategy.constants`), and the model ``[..., P]`` at which it starts.
 
         Raises:
-            InputError: it is not a dictionary of vectors.
+            InputError: the client strategy returns something else.
         """
-        constants = self.context.client.constants(received, client_state, client)
-        check_constants(self.context.client, constants, client.clients.shape)
-        return constants
-
-    def start(self, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo) -> torch.Tensor:
-        """The model ``[..., P]`` at which local training starts."""
-        start = self.context.client.start(received, client_state, constants, client)
-        check_vector(self.context.client, "start", start, len(self.context.network.vector))
-        start = start.expand(*client.is_new.shape[:-1], -1)
-        idle_training = self.context.idle_training
-        return start if idle_training is None else idle_training.start(start, client_state, client)
+        context, strategy, clients = self.context, self.context.client, client.is_new.shape[:-1]
+        received, private = broadcast, context.private
+        if private is not None:
+            shared = broadcast[MODEL]
+            model = shared.expand(*clients, -1).clone()
+            model[..., private] = torch.where(client.is_new, shared[private], client_state[PRIVATE])
+            received = {**broadcast, MODEL: model}
+        constants = strategy.constants(received, client_state, client)
+        check_constants(strategy, constants, client.clients.shape)
+        start = strategy.start(received, client_state, constants, client)
+        check_vector(strategy, "start", start, len(context.network.vector))
+        start = start.expand(*clients, -1)
+        if context.idle_training is not None:
+            start = context.idle_training.start(start, client_state, client)
+        return received, constants, start
 
     def finished(
         self,
@@ -168,7 +167,7 @@ class Executor(ABC):
         Args:
             model: ``[..., P]`` after local training, and after an attack.
             job: the cohort's job, with the broadcast.
-            received: the broadcast as :meth:`with_private` returns it.
+            received: the broadcast as :meth:`begun` returns it.
             client_state: before the round.
             constants: the result of :meth:`ClientStrategy.constants`.
             optimizer: its state after local training, ``[..., S]``.

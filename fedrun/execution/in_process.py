@@ -32,11 +32,9 @@ class InProcess(Executor):
         # so that hooks which draw from PyTorch's global generator are reproducible
         seed_generators(address(context.seed, "hooks", job.round, client), network.vector.device)
         state = job.client_states.of(client, context.training_lengths, network.vector.device)
-        received = self.with_private(job.received, state, info.is_new)
         measure = BatchGradient(context, client) if "batch_gradient" in context.client.wants else None
         info = replace(info, batch_gradient=measure)
-        constants = self.constants(received, state, info)
-        start = self.start(received, state, constants, info)
+        received, constants, start = self.begun(job.received, state, info)
         optimizer = state[OPTIMIZER].clone() if OPTIMIZER in state else None
         trained = train_client(context, self.batch_count(steps), client, job.round, start, constants, optimizer)
         info = replace(info, start=start)

@@ -101,9 +101,7 @@ class Vectorized(Executor):
         seed_generators(address(context.seed, "hooks", job.round, clients[0]), device)
         states = [job.client_states.of(client, lengths, device) for client in clients]
         state = {name: torch.stack([client_state[name] for client_state in states]) for name in lengths}
-        received = self.with_private(job.received, state, info.is_new)
-        constants = self.constants(received, state, info)
-        start = self.start(received, state, constants, info)
+        received, constants, start = self.begun(job.received, state, info)
         check = IndependenceCheck.due(strategy, received, state, info)
         if check is not None:
             check.check_start(constants)
