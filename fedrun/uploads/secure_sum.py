@@ -64,20 +64,16 @@ class FixedPoint(SecureSum):
         """The contribution of one client's vector ``[d]`` to a decoded sum, in its own dtype."""
         return self.decode(self.encode(vector), 1).to(vector)
 
-    def holds(self, total_weight: float) -> bool:
-        """Whether sums with this total weight stay below the modulus: Σ w · levels < 2^b."""
-        return total_weight * self.levels < 1 << self.bits
-
     def norm_growth(self, entries: int) -> float:
         return self.step / 2 * math.sqrt(entries)  # an entry is rounded by half a step at most
 
     def check_headroom(self, total_weight: float) -> None:
-        """Reject a modulus that a round's sum may exceed.
+        """Reject a modulus that a round's sum may exceed: Σ w · levels < 2^b.
 
         Raises:
             InputError: naming the keys and what is allowed.
         """
-        if not self.holds(total_weight):
+        if not total_weight * self.levels < 1 << self.bits:
             most = int(((1 << self.bits) - 1) / total_weight)
             allowed = f"at most {most} levels" if most else "more bits, or a smaller total weight"
             raise InputError(
