@@ -183,13 +183,13 @@ class RoundRunner:
 
     def _started_jobs(self, state: State, cohort: torch.Tensor, started: Mapping[int, int]) -> list[CohortJob]:
         """One job for each version of the model at which clients of the cohort have started."""
-        versions = torch.tensor([started[client] for client in cohort.tolist()])
+        starts = torch.tensor([started[client] for client in cohort.tolist()])
         received = self._received(state)
         return [
             self._downloaded(
-                CohortJob(cohort[versions == version], version, dict(received[version]), state.client_states)
+                CohortJob(cohort[starts == version], version, dict(received[version]), state.client_states)
             )
-            for version in sorted(set(versions.tolist()))
+            for version in sorted(set(starts.tolist()))
         ]
 
     def _received(self, state: State) -> dict[int, Vectors]:
