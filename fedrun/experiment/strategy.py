@@ -92,6 +92,11 @@ class Strategy:
                 f"{self.named_server} uses nothing of what {self.named_client} sends, and no model would be trained; "
                 f"{allowed}, or another server strategy, such as fedavg"
             )
+        if self.server.idle_training is not None and "batch_gradient" in self.client.wants:
+            raise InputError(
+                f"{self.named_server} counts what idle clients process before they train, and {self.named_client} "
+                "processes as many samples as its losses require; choose another client strategy, such as sgd"
+            )
 
     def check_local(self, local: LocalTraining) -> None:
         """Reject settings of local training that the algorithm does not support."""

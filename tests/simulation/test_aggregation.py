@@ -264,6 +264,7 @@ def test_two_processes_make_the_same_steps(fedrun, tmp_path: Path) -> None:
         (("strategy=fedumf",), "strategy/"),
         (("strategy=mwfed",), "strategy/server=mwfed"),
         (("strategy=norm_clipping",), "strategy/server"),
+        (("strategy=fedala",), "strategy/client=fedala"),
         (("privacy=user_level", "privacy.noise_multiplier=1"), "privacy=user_level"),
         (("secure_sum=fixed_point",), "secure_sum=fixed_point"),
         (("compression=sign", "compression.rule=vote", "compression.memory=none"), "compression=sign"),
