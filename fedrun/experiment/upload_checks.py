@@ -42,9 +42,11 @@ def check_transforms(settings: Settings) -> None:
         raise InputError(f"{used[0]}: {strategy.named_client} sends nothing; choose none")
     if used and settings.population.pooled:
         raise InputError(f"{used[0]} with population.pooled=true: no client sends anything; choose none")
-    if used and overrides(strategy.client, "absent"):
+    attack = settings.attack
+    changing = used + chosen_where(("attack", attack, attack.share > 0 and not attack.changes_data))
+    if changing and overrides(strategy.client, "absent"):
         raise InputError(
-            f"{used[0]} with {strategy.named_client}: what clients do not have of the model would not arrive as zero; "
+            f"{changing[0]} with {strategy.named_client}: what clients do not have of the model would not arrive as zero; "
             "allowed: client strategies with the whole model, such as sgd"
         )
     _check_compression(settings)

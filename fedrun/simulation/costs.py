@@ -121,9 +121,9 @@ class Costs:
 
     def _downloads(self, clients: torch.Tensor, count: int, result: RoundResult) -> tuple[torch.Tensor, torch.Tensor]:
         """The numbers and the bytes that each client downloads, int64 ``[n]``; the first ``count`` are participants."""
-        phase, pipeline, cohort = self.phase, self.executor.context.pipeline, clients[:count]
+        phase, pipeline = self.phase, self.executor.context.pipeline
         params, sizes = torch.zeros_like(clients), torch.zeros_like(clients)
-        saved = phase.absent[cohort]
+        saved = phase.absent[clients]
         if phase.clustering.downloads_all:  # downloads of several models are never compressed
             params += sum(_numbers(phase.broadcast(server)) for server in result.models)
             sizes += FLOAT * params
@@ -137,13 +137,11 @@ class Costs:
                 params[receives] = numbers
                 sizes[receives] = pipeline.bytes_down(numbers, clients[receives], slots)
             if len(result.models) == 1:
-                unsent = phase.server.unsent(result.models[0], cohort)
-                check_counts(phase.server, "unsent", unsent, count, 0)
+                unsent = phase.server.unsent(result.models[0], clients)
+                check_counts(phase.server, "unsent", unsent, len(clients), 0)
                 saved = saved + unsent
         # no transform has changed them: the checks allow none where clients lack entries, and buffers pass unchanged
-        params[:count] -= saved
-        sizes[:count] -= FLOAT * saved
-        return params, sizes
+        return params - saved, sizes - FLOAT * saved
 
     def _uploads(self, cohort: torch.Tensor, result: RoundResult) -> tuple[torch.Tensor, torch.Tensor]:
         """The numbers and the bytes that each participant uploads, int64 ``[C]``."""

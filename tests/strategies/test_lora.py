@@ -366,6 +366,16 @@ def test_numbers_of_different_ranks(simulation):
     assert (after.bytes_up, after.bytes_down - before.bytes_down) == (4 * numbers, 4 * numbers)
 
 
+def test_idle_clients_of_lower_rank_receive_less(simulation):
+    """With FedUmf all clients download what they have of the model, also those that are not selected."""
+    run = mixed(simulation, "fedumf", clients_per_round=2)
+    before, after = run.initial().totals, advanced(run).totals
+    clients = len(SIZES)
+    numbers = clients * (A + B + HEAD) - (clients + 1) // 2 * (A + B) // 2
+    assert after.params_down - before.params_down == numbers
+    assert after.bytes_down - before.bytes_down == 4 * numbers
+
+
 @pytest.mark.parametrize(
     ("server", "ranks", "message"),
     [

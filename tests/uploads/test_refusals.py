@@ -271,11 +271,12 @@ def test_strategies_that_process_noised_models(make_experiment, chosen):
         *(({"compression": compression(name)}, f"compression={name}") for name in ("topk", "randk", "sign")),
         ({"compression": compression("none", down="half")}, "compression.down=half"),
         ({"secure_sum": option("secure_sum", "fixed_point")}, "secure_sum=fixed_point"),
+        *(({"attack": option("attack", name, share=0.2)}, f"attack={name}") for name in ("sign_flip", "gaussian")),
     ],
 )
 def test_what_would_arrive_beyond_a_clients_rank(make_experiment, changes, named):
     """Rows of A and columns of B that a client does not have are zero, and not sent: their displacement is -x, of which
-    these transforms would deliver a part, or noise.
+    these transforms would deliver a part, or noise; these attackers would send it reversed, or with noise.
     """
     pair = Strategy(client=option("strategy/client", "lora_ranks", ranks=(1, 2)), server=FedAvg(weighting="samples"))
     with pytest.raises(InputError, match=rf"^{named} with strategy/client=lora_ranks: .* as zero; allowed: client str"):
