@@ -46,8 +46,8 @@ def check_transforms(settings: Settings) -> None:
     changing = used + chosen_where(("attack", attack, attack.share > 0 and not attack.changes_data))
     if changing and overrides(strategy.client, "absent"):
         raise InputError(
-            f"{changing[0]} with {strategy.named_client}: what clients do not have of the model would not arrive as zero; "
-            "allowed: client strategies with the whole model, such as sgd"
+            f"{changing[0]} with {strategy.named_client}: what clients do not have of the model would not arrive as "
+            "zero; allowed: client strategies with the whole model, such as sgd"
         )
     _check_compression(settings)
     if secure_sum.changes_uploads:

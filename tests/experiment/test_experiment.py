@@ -27,7 +27,7 @@ REFUSED = {
     "evaluation.tuning_steps=2": "evaluation.tuning_steps=2 needs test samples of every client; set population",
     "participation=flexible": "participation=flexible needs every client's threshold; choose appeal=warmup",
     "participation=flexible appeal=warmup strategy=fedumf": "participation=flexible cannot be combined with idle",
-    "strategy=fedumf strategy/client=fedala": "strategy/server=fedumf counts what idle clients process before they train",
+    "strategy=fedumf strategy/client=fedala": "strategy/server=fedumf counts what idle clients process before",
     "participation=power_of_choice secure_sum=fixed_point": "secure_sum=fixed_point with participation=power_of_choice"
     ", which may depend on single clients' losses: the server learns sums only; allowed: participation=everyone, ",
     "strategy=maxfl appeal=none": "strategy/client=maxfl needs every client's threshold; choose appeal=warmup",
