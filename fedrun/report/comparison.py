@@ -43,8 +43,7 @@ def reported_quantities(
     return [
         *(Quantity("final", key) for key in metrics),
         *(Quantity("best", key) for key in metrics if quantities.has_best(key)),
-        *quantities.targets(runs, targets),
-        *quantities.timed_targets(runs, targets),
+        *quantities.to_targets(runs, targets),
         *quantities.costs(runs),
     ]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from fedrun.data.targets import Target
 from fedrun.report import quantities
 from fedrun.report.quantities import Quantity
 from fedrun.report.runs import Run
@@ -66,7 +65,7 @@ def embedded(content: Any) -> str:
 def curve_data(settings: Sequence[Setting], metrics: Sequence[str], targets: Sequence[float] = ()) -> dict[str, Any]:
     """What the page's script draws: a record per run, so that the reader can choose which runs make a curve."""
     runs = [(setting, run) for setting in settings for run in setting.drawn]
-    marked = [Target.named(target.key) for target in quantities.targets([run for _, run in runs], targets)]
+    marked = quantities.targets([run for _, run in runs], targets)
     keys = grouping_keys(settings)
     every = math.gcd(*(round for _, run in runs for round in evaluated_rounds(run.rows)[1:-1])) or 1
     last = max((run.last_round for _, run in runs), default=0)

@@ -53,7 +53,7 @@ ADAPTIVE = (ESTIMATED_ACCURACY, "evaluated")
 
 Kind = Literal["final", "best", "rounds to", "seconds to", "cost"]
 
-TO_TARGET = ("rounds to", "seconds to")
+TO_TARGET: tuple[Kind, ...] = ("rounds to", "seconds to")
 
 
 @dataclass(frozen=True)
@@ -222,17 +222,18 @@ def costs(runs: Iterable[Run]) -> list[Quantity]:
     return [*(Quantity("cost", key) for key in keys), Quantity("cost", SECONDS)]
 
 
-def targets(runs: Iterable[Run], more: Sequence[float] = ()) -> list[Quantity]:
+def targets(runs: Iterable[Run], more: Sequence[float] = ()) -> list[Target]:
     """Those targets of the runs that one of them shows, and more test accuracies, in ascending order."""
     shown = {
         target for run in runs for target in map(Target.of, run.config.get("targets") or ()) if run.shows_target(target)
     }
-    return [Quantity("rounds to", target.name) for target in sorted(shown | set(map(Target.of, more)))]
+    return sorted(shown | set(map(Target.of, more)))
 
 
-def timed_targets(runs: Sequence[Run], more: Sequence[float] = ()) -> list[Quantity]:
-    """The virtual time to each of these targets, if some run has virtual time."""
-    return [Quantity("seconds to", to.key) for to in targets(runs, more)] if any(map(is_timed, runs)) else []
+def to_targets(runs: Sequence[Run], more: Sequence[float] = ()) -> list[Quantity]:
+    """The rounds to each of these targets; then, if some run has virtual time, this time to each of them."""
+    kinds = TO_TARGET if any(map(is_timed, runs)) else TO_TARGET[:1]
+    return [Quantity(kind, target.name) for kind in kinds for target in targets(runs, more)]
 
 
 def is_timed(run: Run) -> bool:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from fedrun.data.targets import Target
 from fedrun.execution.ranks import launched
 from fedrun.runs.folder import CURVES
 from fedrun.runs.outcome import OUTCOME, Outcome, outcomes
@@ -132,5 +131,4 @@ def plot(compared: Sequence[Setting], path: Path) -> None:
     from fedrun.runs.display.panels import plot_curves
 
     rows = {setting.name: [run.rows for run in setting.complete] for setting in compared}
-    marked = [Target.named(target.key) for target in targets(run for setting in compared for run in setting.complete)]
-    plot_curves(rows, path, marked)
+    plot_curves(rows, path, targets(run for setting in compared for run in setting.complete))

@@ -43,14 +43,14 @@ def test_virtual_time(folders):
     setting = only_setting(folders)
     assert str(Measured.of(Quantity("seconds to", "0.7"), setting)) == "25.0 ± 15.0"
     assert str(Measured.of(Quantity("seconds to", "0.81"), setting)) == ">2 rounds"
-    assert quantities.timed_targets(setting.runs) == [Quantity("seconds to", "0.70")]
+    assert quantities.to_targets(setting.runs) == [Quantity(kind, "0.70") for kind in ("rounds to", "seconds to")]
     assert str(Measured.of(Quantity("cost", VIRTUAL_SECONDS), setting)) == "35.0 ± 5.0"
     tables = {table.title: table for table in report([setting], ["test/accuracy"])}
     assert tables["Virtual seconds to a target"].header == ("setting", "seconds to 70 %")
     assert "virtual seconds" in tables["Costs"].header
     folders.write(2, rows(0.2, 0.8), changes={"local.lr": 0.2})  # without a clock
     timed, untimed = settings(folders.found.runs)[0]
-    assert quantities.timed_targets(untimed.runs) == []
+    assert quantities.to_targets(untimed.runs) == [Quantity("rounds to", "0.70")]
     tables = {table.title: table for table in report([timed, untimed], ["test/accuracy"])}
     assert [row[1] for row in tables["Virtual seconds to a target"].rows] == ["25.0 ± 15.0", "-"]
 
@@ -131,7 +131,7 @@ def test_any_metric_is_found_and_known_ones_come_first(folders):
 
 def test_targets_are_the_runs_and_more(folders):
     folders.write(0, rows(0.5))
-    assert [quantity.key for quantity in quantities.targets(folders.found.runs, [0.5])] == ["0.50", "0.70"]
+    assert [target.name for target in quantities.targets(folders.found.runs, [0.5])] == ["0.50", "0.70"]
     assert Quantity("rounds to", "0.7").heading == "to 70 %"
 
 
