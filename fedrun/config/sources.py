@@ -36,17 +36,8 @@ Argument: TypeAlias = tuple[str, Any, str]
 """A key, its value, and who sets it."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """One place that sets a value.
-
-    Attributes:
-        value: as written there.
-        place: the file, the command line, or the sweep.
-    """
-
-    value: Any
-    place: str
+Source: TypeAlias = tuple[Any, str]
+"""A value as written, and where: the file, the command line, or the sweep."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +130,10 @@ def _answer(
     """The places that set a key, or choose the option of a group, in one configuration."""
     group = key.replace(".", "/")
     if group in groups(folders):
-        chosen = [Source(option, file.place) for file in files for name, option in file.choices() if name == group]
-        chosen += [Source(value, place) for name, value, place in arguments if name == group]
+        chosen: list[Source] = [
+            (option, file.place) for file in files for name, option in file.choices() if name == group
+        ]
+        chosen += [(value, place) for name, value, place in arguments if name == group]
         return _written(group, composed.choices.get(group), chosen)
     keys = [known for known in dotted(composed.config) if known == key or known.startswith(f"{key}.")]
     leaves = [known for known in keys if not isinstance(value_at(composed.config, known), Mapping)]
@@ -151,26 +144,26 @@ def _answer(
 
 def _written(key: str, value: Any, sources: Sequence[Source]) -> str:
     """A key with its value, and below it the places that set it."""
-    values = [in_message(source.value) for source in sources]
+    values = [in_message(value) for value, _ in sources]
     width = max(map(len, values), default=0)
-    lines = [f"  {text:<{width}}  {source.place}" for text, source in zip(values, sources, strict=True)]
+    lines = [f"  {text:<{width}}  {place}" for text, (_, place) in zip(values, sources, strict=True)]
     return "\n".join([f"{key}={in_message(value)}", *lines])
 
 
 def _sources(key: str, files: Sequence[ConfigFile], arguments: Sequence[Argument]) -> list[Source]:
     """The places that set a key, in the order in which they are merged."""
-    sources = []
+    sources: list[Source] = []
     for file in files:
         below = key.removeprefix(f"{file.package}.") if file.package else key
         if file.package and below == key:
             continue
         if (value := value_at(file.content, below, NO_VALUE)) is not NO_VALUE:
-            sources.append(Source(value, file.place))
+            sources.append((value, file.place))
     for name, value, place in arguments:
         if key == name or key.startswith(f"{name}."):
             inner = value_at(value, key[len(name) + 1 :], NO_VALUE) if key != name else value
             if inner is not NO_VALUE:
-                sources.append(Source(inner, place))
+                sources.append((inner, place))
     return sources
 
 

@@ -151,11 +151,12 @@ def require_writable(folder: Path) -> None:
         raise InputError(f"{existing}: is not a folder that can be written; choose another output_dir")
 
 
-def create(folder: Path) -> None:
-    """Create a folder and those above it, unless they exist.
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Create the folder and lock it for this process until the block ends.
 
     Raises:
-        InputError: it cannot be created.
+        InputError: it cannot be created, or another process is using it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -164,16 +165,6 @@ def create(folder: Path) -> None:
         raise InputError(
             f"{error.filename or folder}: cannot be created ({reason}); choose another output_dir"
         ) from error
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Create the folder and lock it for this process until the block ends.
-
-    Raises:
-        InputError: it cannot be created, or another process is using it.
-    """
-    create(folder)
     with writing(folder):
         lock = (folder / ".lock").open("a")
     with lock:
