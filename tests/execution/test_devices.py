@@ -19,21 +19,9 @@ from fedrun.strategies.sgd import SGD
 
 from ..helpers.elsewhere import MixedDevicesError, emulated
 from ..helpers.graphs_on_cpu import GraphsOnCpu
-from ..helpers.strategies import FOR_SMALL_MODELS
+from ..helpers.strategies import FLEXIBLE, FOR_SMALL_MODELS
 
 SETTING = ("rounds=4", "clients_per_round=3", "local.lr=0.05", "local.batch_size=12", "tracking=none")
-FLEXIBLE = (
-    "strategy=maxfl",
-    "strategy.client.tuning_steps=2",
-    "appeal.steps=5",
-    "participation=flexible",
-    "participation.mandatory_share=0.2",
-    "attack=gaussian",
-    "attack.share=0.34",
-    "population.unseen_clients=2",
-    "population.test_share=0.3",
-    "evaluation.tuning_steps=2",
-)
 RDP = "privacy.accountant=rdp"  # quicker than pld
 
 CASES = {strategy: (f"strategy={strategy}",) for strategy in FOR_SMALL_MODELS} | {

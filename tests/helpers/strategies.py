@@ -19,6 +19,20 @@ FOR_ADAPTERS = ("fedexlora", "fedit", "fedsalora", "ffalora", "flora")
 FOR_SMALL_MODELS = [name for name in options("strategy") if name not in ("fedbn", *FOR_ADAPTERS)]
 """Strategies that need neither normalisation layers nor low-rank adapters."""
 
+FLEXIBLE = (
+    "strategy=maxfl",
+    "strategy.client.tuning_steps=2",
+    "appeal.steps=5",
+    "participation=flexible",
+    "participation.mandatory_share=0.2",
+    "attack=gaussian",
+    "attack.share=0.34",
+    "population.unseen_clients=2",
+    "population.test_share=0.3",
+    "evaluation.tuning_steps=2",
+)
+"""MaxFL with unseen and attacking clients, which come when they like."""
+
 SOLO = Strategy(client=option("strategy/client", "solo"), server=option("strategy/server", "solo"))
 
 

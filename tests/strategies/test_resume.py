@@ -14,7 +14,7 @@ from fedrun.experiment.observer import Observer, Row, RunInfo
 from fedrun.runs.run import run
 
 from ..helpers.interrupted_runs import rows
-from ..helpers.strategies import FOR_SMALL_MODELS
+from ..helpers.strategies import FLEXIBLE, FOR_SMALL_MODELS
 
 SETTING = (
     "rounds=4",
@@ -32,19 +32,7 @@ SETTING = (
 
 # Nothing is private in FedBN but what is in FedPer; test_lora.py resumes the rules for adapters.
 CASES = {strategy: (f"strategy={strategy}",) for strategy in FOR_SMALL_MODELS} | {
-    "unseen, flipped and attacking clients that come when they like": (
-        "strategy=maxfl",
-        "strategy.client.tuning_steps=2",
-        "appeal.steps=5",
-        "participation=flexible",
-        "participation.mandatory_share=0.2",
-        "attack=gaussian",
-        "attack.share=0.34",
-        "population.unseen_clients=2",
-        "population.test_share=0.3",
-        "population.flipped_share=0.25",
-        "evaluation.tuning_steps=2",
-    ),
+    "unseen, flipped and attacking clients that come when they like": (*FLEXIBLE, "population.flipped_share=0.25"),
     "nobody comes from the second round on": (
         "strategy=fedavg",
         "appeal=constant",
