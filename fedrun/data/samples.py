@@ -24,6 +24,7 @@ class Samples:
         device: the network's device.
         augmentation: how compact training inputs are changed at random, or None.
         task: what is learned.
+        classes: of a classification, the number of classes.
     """
 
     inputs: torch.Tensor
@@ -32,12 +33,14 @@ class Samples:
     device: torch.device
     augmentation: Augmentation | None = None
     task: Task = CLASSIFICATION
+    classes: int = 0
 
     @classmethod
     def of(cls, dataset: Dataset, device: torch.device) -> Samples:
         """A dataset's samples, moved to the device unless it is the CPU."""
         inputs, targets = dataset.inputs.to(device), dataset.targets.to(device)
-        return cls(inputs, targets, dataset.encoding, device, dataset.augmentation, dataset.spec.task)
+        spec = dataset.spec
+        return cls(inputs, targets, dataset.encoding, device, dataset.augmentation, spec.task, spec.classes)
 
     def gather(self, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Compact inputs ``[*indices.shape, ...]`` and targets ``[*indices.shape, ...]``, for indices of any shape."""

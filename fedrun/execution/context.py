@@ -82,7 +82,7 @@ class ExecutionContext(TrainingContext):
     @cached_property
     def label_counts(self) -> torch.Tensor:
         """Training samples of every client per class, int64 ``[N, classes]``, on the CPU."""
-        return self.clients.class_counts(self.samples.targets.cpu(), self.network.layout.classes)
+        return self.clients.class_counts(self.samples.targets.cpu(), self.samples.classes)
 
     def senders(self, clients: torch.Tensor, server: ServerStrategy) -> Senders:
         """The information about a cohort (int64 ``[C]``) that a server strategy may use before the uploads arrive."""

@@ -58,7 +58,7 @@ class Costs:
         """The costs of the exchange with all clients before the phase's first round."""
         phase, sizes = self.phase, self.phase.federation.train.sizes
         reports_labels = phase.clustering.reports_labels or "label_counts" in phase.server.wants
-        reports = phase.network.layout.classes if reports_labels and not phase.federation.is_pooled else 0
+        reports = phase.samples.classes if reports_labels and not phase.federation.is_pooled else 0
         seconds = torch.zeros(1)
         if self.devices is not None:
             seconds = self.devices.seconds(

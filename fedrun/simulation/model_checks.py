@@ -77,11 +77,11 @@ def _check_head(settings: Settings, *, private_head: bool) -> None:
     """
     strategy, evaluation = settings.strategy, settings.evaluation
     client, server, clusters = strategy.client, strategy.server, strategy.clusters()
-    measured = client.wants & (EMBEDDINGS | {"training_embeddings", "label_counts"})
+    measured = client.wants & (EMBEDDINGS | {"training_embeddings"})
     needing = chosen_where(
         ("strategy/client", client, measured or private_head),
         ("strategy/server", server, "head" in server.wants or server.rows == "head"),
-        ("strategy/clustering", clusters, clusters.infers or clusters.reports_labels),
+        ("strategy/clustering", clusters, clusters.infers),
         ("strategy/post_training", strategy.afterwards(), strategy.has_second_phase),
     )
     if evaluation.tuned_by and evaluation.tuning_part == "head":

@@ -18,6 +18,38 @@ def convolutional(spec):
     return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Identity()))
 
 
+def with_head(spec):
+    """A linear layer, as the head."""
+    return nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Linear(spec.input_shape[-1] ** 2, spec.classes)))
+
+
+def without_head(spec):
+    """The same linear layer, in the encoder."""
+    linear = nn.Linear(spec.input_shape[-1] ** 2, spec.classes)
+    return nn.Sequential(OrderedDict(encoder=nn.Sequential(nn.Flatten(), linear), head=nn.Identity()))
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ["strategy=fedlc"],
+        ["strategy=fedrs"],
+        ["strategy=feddisco"],
+        ["strategy=fedconcat", "strategy/post_training=none", "strategy.clustering.clusters=2"],
+    ],
+    ids=" ".join,
+)
+def test_label_counts_need_no_head(make_experiment, chosen):
+    states = []
+    for network in (with_head, without_head):
+        strategy = build_experiment(compose(chosen)).strategy
+        simulation = Simulation(make_experiment(network=network, strategy=strategy))
+        states.append(simulation.advance(simulation.initial())[0])
+    for one, other in zip(states[0].models, states[1].models, strict=True):
+        assert torch.equal(one.model, other.model)
+    assert states[0].totals == states[1].totals
+
+
 def test_fedavg_trains_it(make_experiment):
     states = []
     for executor in ("in_process", "vectorized"):
@@ -33,7 +65,6 @@ def test_fedavg_trains_it(make_experiment):
         ("turbosvm", "strategy/server=turbosvm"),
         ("fedaws", "strategy/server=fedaws"),
         ("moon", "strategy/client=moon"),
-        ("fedlc", "strategy/client=fedlc"),
         ("fedper", "strategy/client=fedper"),
         ("fedproto", "strategy/client=fedproto"),
         ("pfedfda", "strategy/client=pfedfda"),

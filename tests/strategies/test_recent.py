@@ -218,8 +218,10 @@ def test_feddisco_with_another_target():
 
 def test_feddiscos_target_has_a_number_for_each_class():
     feddisco = server("feddisco", target=(1.0, 2.0))
+    counts = torch.tensor([[1, 0, 2], [0, 3, 0]])
+    senders = Senders(clients=torch.arange(2), samples=torch.tensor([3, 3]), label_counts=counts)
     with pytest.raises(InputError, match=r"^strategy.server.target: 2 numbers; allowed: one for each of 3 classes$"):
-        feddisco.init(torch.zeros(9), replace(ONE, classes=3), 4)
+        feddisco.weights(ServerState(torch.zeros(9)), senders)
     with pytest.raises(InputError, match=r"^strategy.server.target=\[1.0,0.0\]: allowed: a list, each item .* above 0"):
         server("feddisco", target=(1.0, 0.0))
 

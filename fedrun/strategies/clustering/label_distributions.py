@@ -41,7 +41,7 @@ class LabelDistributions(LabelClusters):
 
     def reported(self, context: TrainingContext) -> torch.Tensor:
         """v_k as the clients report them, float64 ``[N, C]``."""
-        counts = context.clients.class_counts(context.samples.targets.cpu(), context.network.layout.classes).double()
+        counts = context.clients.class_counts(context.samples.targets.cpu(), context.samples.classes).double()
         shares = counts / counts.sum(1, keepdim=True).clamp_min(1)
         if self.epsilon is None:
             return shares
