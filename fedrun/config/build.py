@@ -163,10 +163,16 @@ def construct(
         if (reason := own_reason(first)) is not None:
             raise InputError(f"{path or config_class.__name__}: {reason}") from None
         key = str(first["loc"][0])
-        where = _join(path, key)
-        why = _likely_mistake(built[key], first, where)
+        where, value = _join(path, key), built[key]
+        if first["type"] == "is_instance_of" and is_dataclass(value):
+            base = first["ctx"]["class"]
+            path_of_class = f"{type(value).__module__}.{type(value).__qualname__}"
+            raise InputError(
+                f"{where}._target_={path_of_class}: does not extend {base}; allowed: a class that extends {base}"
+            ) from None
+        why = _likely_mistake(value, first, where)
         raise InputError(
-            f"{where}={in_message(built[key])}: allowed: {_allowed(annotations[key], where)}{why}"
+            f"{where}={in_message(value)}: allowed: {_allowed(annotations[key], where)}{why}"
         ) from None
 
 
@@ -178,8 +184,6 @@ def _likely_mistake(value: Any, problem: Mapping[str, Any], where: str) -> str:
         problem: pydantic's description.
         where: the value's key.
     """
-    if problem["type"] == "is_instance_of" and is_dataclass(value):
-        return f"; {type(value).__name__} does not extend {problem['ctx']['class']}"
     if isinstance(value, float) and value.is_integer() and problem["type"] == "int_type":
         return f"; an integer has no point and no exponent: {value:.0f}"
     if isinstance(value, tuple | list) and len(problem["loc"]) == 1 and problem["type"] in SCALAR:

@@ -195,7 +195,7 @@ def check_constants(strategy: ClientStrategy, constants: object, clients: torch.
         raise mistake(strategy, "constants", listed("constants", constants), needed)
     for name, vector in constants.items():
         if not isinstance(vector, torch.Tensor):
-            raise mistake(strategy, "constants", f"a {type(vector).__name__} as {name!r}", allowed)
+            raise mistake(strategy, "constants", f"{name!r} of type {type(vector).__name__}", allowed)
         if vector.ndim == 0 or vector.shape[:-1] not in ((), clients):
             shapes = f"{name!r} of [{', '.join([*map(str, clients), 'm'])}]"
             raise mistake(strategy, "constants", vector, f"{shapes}, or of [m] for all clients" if clients else shapes)
@@ -248,9 +248,12 @@ def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[s
     if not isinstance(finished, tuple) or [isinstance(part, Mapping) for part in finished] != [True, True]:
         raise mistake(strategy, "finish", finished, "two dictionaries, the uploads and the next client state")
     uploads, state = finished
-    for what, vectors, names in (("uploads", uploads, strategy.sends), ("states", state, states.keys())):
+    for what, vectors, names, where in (
+        ("uploads", uploads, strategy.sends, "sends"),
+        ("states", state, states.keys(), "client_state"),
+    ):
         if vectors.keys() != names:
-            raise mistake(strategy, "finish", listed(what, vectors), listed(what, names))
+            raise mistake(strategy, "finish", listed(what, vectors), f"{listed(what, names)}, as in {where}")
     clients = list(model.shape[:-1])
     for vectors, lengths in ((uploads, {MODEL: model.shape[-1]}), (state, states)):
         for name, vector in vectors.items():

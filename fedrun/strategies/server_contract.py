@@ -107,6 +107,6 @@ def _check_state(strategy: ServerStrategy, method: str, state: object, parameter
         raise mistake(strategy, method, slots, "a ServerState whose slots are a dictionary of tensors")
     for what, tensor in {"model": model, **{f"slot {name!r}": slot for name, slot in slots.items()}}.items():
         if not isinstance(tensor, torch.Tensor):
-            raise mistake(strategy, method, f"a {type(tensor).__name__} as {what}", "tensors as slots")
+            raise mistake(strategy, method, f"{what} of type {type(tensor).__name__}", "tensors as slots")
         if tensor.requires_grad:  # every round would keep the tensors of all rounds before it
             raise mistake(strategy, method, f"a {what} that requires a gradient", "one without, as of .detach()")

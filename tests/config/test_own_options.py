@@ -285,7 +285,8 @@ MISTAKES = {
     ),
     "other": (
         "from pydantic.dataclasses import dataclass\n@dataclass\nclass X:\n    pass\n",
-        r"^strategy\.client=.*: allowed: strategy/client=OPTION, .*; X does not extend ClientStrategy$",
+        r"^strategy\.client\._target_=own_mistakes_other\.other\.X: does not extend ClientStrategy; allowed: a class "
+        r"that extends ClientStrategy$",
     ),
     "abstract": (
         "from fedrun.config.config_class import config_class\n"
@@ -352,8 +353,8 @@ class Silent(ClientStrategy):
 @pytest.mark.parametrize(
     ("client", "message"),
     [
-        (Forgetful(), r"\.Forgetful\.finish: returned the states drfit; allowed: the states drift$"),
-        (Silent(), r"\.Silent\.finish: returned the uploads model; allowed: the uploads model, norm$"),
+        (Forgetful(), r"\.Forgetful\.finish: returned the states drfit; allowed: the states drift, as in client_state$"),
+        (Silent(), r"\.Silent\.finish: returned the uploads model; allowed: the uploads model, norm, as in sends$"),
     ],
 )
 def test_a_strategy_that_does_not_do_what_it_says(

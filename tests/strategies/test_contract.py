@@ -79,7 +79,7 @@ SERVER = {
     "metric": ("aggregate", lambda s, state, update, r: (state, {"n": torch.ones(3)}), "float32 [3]"),
     "slot": ("aggregate", lambda s, state, update, r: (with_slot(state, torch.ones(1)), {}), "the slots steps"),
     "added": ("aggregate", lambda s, state, update, r: (adding_a_slot(state), {}), "the slots steps"),
-    "number": ("aggregate", lambda s, state, update, r: (with_slot(state, 0.5), {}), "a float as slot 'steps'"),
+    "number": ("aggregate", lambda s, state, update, r: (with_slot(state, 0.5), {}), "slot 'steps' of type float"),
     "weights": ("weights", lambda s, state, senders: torch.ones(1, dtype=torch.float64), "float64 [1]"),
     "negative": ("weights", lambda s, state, senders: -senders.samples.double(), "the weight -"),
     "list of steps": ("steps", lambda s, state, cohort, usual, r: usual.tolist(), "list"),
@@ -94,7 +94,7 @@ SERVER = {
 }
 INITIAL = {
     "init": ("init", lambda s, model, layout, clients: model, f"float32 [{P}]"),
-    "slot": ("init", lambda s, model, layout, clients: with_slot(ServerState(model), []), "a list as slot 'steps'"),
+    "slot": ("init", lambda s, model, layout, clients: with_slot(ServerState(model), []), "slot 'steps' of type list"),
     "trained": (
         "init",
         lambda s, model, layout, clients: with_slot(ServerState(model), torch.ones(1, requires_grad=True)),
@@ -111,7 +111,7 @@ CLIENT = {
     "other": ("finish", lambda s, model, r, state, c, client: ({"modle": model}, {}), "the uploads modle"),
     "detached": ("loss", lambda s, outputs, y, c: losses_of(outputs, y).detach(), "losses without a gradient"),
     "no constants": ("constants", lambda s, received, state, client: None, "NoneType"),
-    "constant": ("constants", lambda s, received, state, client: {"mu": 0.1}, "a float as 'mu'"),
+    "constant": ("constants", lambda s, received, state, client: {"mu": 0.1}, "'mu' of type float"),
     "number": ("constants", lambda s, received, state, client: {"mu": torch.tensor(0.1)}, "float32 []"),
     "matrix": ("constants", lambda s, received, state, client: {"means": torch.ones(7, 2)}, "float32 [7, 2]"),
     "shift": ("linear_correction", lambda s, c: torch.ones(P), f"float32 [{P}]"),

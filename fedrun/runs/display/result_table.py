@@ -89,7 +89,8 @@ def result_table(summary: Mapping[str, Any]) -> Group:
     metrics = []
     for key in wording.in_order(final):
         entry = best.get(key)
-        at_delta = f" at δ = {final['privacy/delta']:.3g}" if key == "privacy/epsilon" else ""
+        delta = final.get("privacy/delta")  # a mechanism of a user's own may have none
+        at_delta = f" at δ = {delta:.3g}" if key == "privacy/epsilon" and delta is not None else ""
         best_cells = (wording.value(key, entry["value"]), str(entry["round"])) if entry else ("", "")
         metrics.append((f"{wording.name(key)}{at_delta}", wording.value(key, final[key]), *best_cells))
     targets = []

@@ -87,3 +87,10 @@ def test_epsilon_stands_with_its_delta():
     final = SUMMARY["final"] | {"privacy/epsilon": 7.98, "privacy/delta": 0.0135}
     console.print(result_table(SUMMARY | {"final": final}))
     assert "privacy ε at δ = 0.0135" in console.file.getvalue()
+
+
+def test_epsilon_without_a_delta():
+    console = Console(width=100, file=io.StringIO())
+    console.print(result_table(SUMMARY | {"final": SUMMARY["final"] | {"privacy/epsilon": 7.98}}))
+    line = next(line for line in console.file.getvalue().splitlines() if "privacy ε" in line)
+    assert line.split()[:3] == ["privacy", "ε", "7.9800"]
