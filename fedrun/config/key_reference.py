@@ -180,7 +180,7 @@ def _owner(entry: KeyEntry, experiment: type) -> type | None:
     """The class whose constructor argument a key is; None: not known."""
     if (not entry.owner and "." in entry.key) or entry.owner.startswith("hydra_plugins."):
         return None
-    return locate(entry.owner, entry.key) if entry.owner else experiment
+    return locate(entry.owner, entry.key.rpartition(".")[0]) if entry.owner else experiment
 
 
 def _head(path: Path) -> str:

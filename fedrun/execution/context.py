@@ -12,10 +12,12 @@ from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.client_contract import check_client_state
 from fedrun.strategies.client_state import LAST, OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.clustering.context import TrainingContext
+from fedrun.strategies.contract import owner
 from fedrun.strategies.idle_training import IDLE, IdleTraining
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import Senders, ServerStrategy
 from fedrun.strategies.vectors import Vectors
+from fedrun.system.errors import InputError
 from fedrun.training.tally import Trained
 from fedrun.uploads.attacks.base import Attack
 from fedrun.uploads.pipeline import UploadPipeline
@@ -92,8 +94,8 @@ class ExecutionContext(TrainingContext):
     @cached_property
     def state_lengths(self) -> dict[str, int]:
         """The lengths of all vectors that a client keeps, by name."""
-        lengths = {**self.training_lengths, **self.pipeline.client_state(self.client.sends)}
-        return {**lengths, LAST: self.network.layout.size} if self.stores_last_upload else lengths
+        last = {LAST: self.network.layout.size} if self.stores_last_upload else {}
+        return self._joined(self.training_lengths, {**self.pipeline.client_state(self.client.sends), **last})
 
     @cached_property
     def training_lengths(self) -> dict[str, int]:
@@ -103,15 +105,28 @@ class ExecutionContext(TrainingContext):
         layout = self.network.layout
         lengths = self.client.client_state(layout)
         check_client_state(self.client, lengths)
-        if OPTIMIZER in lengths:
-            kept = self.local.optimizer_state(layout.trainable)
-            lengths = {name: kept if name == OPTIMIZER else length for name, length in lengths.items()}
-            lengths = {name: length for name, length in lengths.items() if length}
-        if self.private is not None:
-            lengths = {**lengths, PRIVATE: self.private_size}
-        if self.idle_training is not None:
-            lengths = {**lengths, IDLE: layout.trainable}
-        return dict(sorted(lengths.items()))
+        kept = {OPTIMIZER: self.optimizer_length} if self.optimizer_length else {}
+        private = {} if self.private is None else {PRIVATE: self.private_size}
+        idle = {} if self.idle_training is None else {IDLE: layout.trainable}
+        return dict(sorted(self._joined(lengths, {**kept, **private, **idle}).items()))
+
+    @property
+    def optimizer_length(self) -> int:
+        """The length of the optimizer's state that a client keeps between its rounds; 0: it keeps none."""
+        return self.local.optimizer_state(self.network.layout.trainable) if self.client.keeps_optimizer else 0
+
+    def _joined(self, own: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
+        """The lengths of a strategy's vectors and of those that are kept besides them.
+
+        Raises:
+            InputError: the strategy has a vector of the same name.
+        """
+        if taken := sorted(own.keys() & added.keys()):
+            raise InputError(
+                f"{owner(self.client)}.client_state: names a vector {taken[0]!r}, as fedrun does in this run; allowed: "
+                "another name"
+            )
+        return {**own, **added}
 
 
 @dataclass(frozen=True)

@@ -178,11 +178,9 @@ class Executor(ABC):
         """
         context, strategy = self.context, self.context.client
         returned = strategy.finish(model, received, client_state, constants, client)
-        lengths = strategy.client_state(context.network.layout)
-        states = {name: length for name, length in lengths.items() if name != OPTIMIZER}
-        check_finished(strategy, returned, states, model)
+        check_finished(strategy, returned, strategy.client_state(context.network.layout), model)
         uploads, state = returned
-        if optimizer is not None and OPTIMIZER in context.state_lengths:
+        if optimizer is not None and context.optimizer_length:
             state = {**state, OPTIMIZER: optimizer}
         if context.private is not None:
             state = {**state, PRIVATE: model[..., context.private]}

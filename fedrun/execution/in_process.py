@@ -35,7 +35,7 @@ class InProcess(Executor):
         measure = BatchGradient(context, client) if "batch_gradient" in context.client.wants else None
         info = replace(info, batch_gradient=measure)
         received, constants, start = self.begun(job.received, state, info)
-        optimizer = state[OPTIMIZER].clone() if OPTIMIZER in state else None
+        optimizer = state[OPTIMIZER].clone() if context.optimizer_length else None
         trained = train_client(context, self.batch_count(steps), client, job.round, start, constants, optimizer)
         info = replace(info, start=start)
         if "training_embeddings" in context.client.wants:

@@ -107,7 +107,7 @@ class Vectorized(Executor):
             check.check_start(constants)
         model = start.clone()
         weights = model[:, : context.network.layout.trainable]
-        optimizer = state[OPTIMIZER].clone() if OPTIMIZER in state else fresh_state(weights, context.local)
+        optimizer = state[OPTIMIZER].clone() if context.optimizer_length else fresh_state(weights, context.local)
         objective = GroupObjective(
             context,
             constants,

@@ -18,7 +18,7 @@ from fedrun.data.tasks.base import Task
 from fedrun.data.tasks.classification import CLASSIFICATION
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client_info import ClientInfo
-from fedrun.strategies.client_state import PRIVATE
+from fedrun.strategies.client_state import OPTIMIZER, PRIVATE
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.vectors import MODEL, Vectors
 
@@ -133,6 +133,8 @@ class ClientStrategy:
             otherwise the global model evaluates such a client.
         steps_before_loss: SGD steps by which the client adapts the broadcast model before it measures its
             ``initial_loss``. Local training begins at the broadcast model all the same.
+        keeps_optimizer: whether a client keeps the optimizer's state between its rounds, as
+            :data:`fedrun.strategies.client_state.OPTIMIZER`; otherwise it is reset in every round.
     """
 
     reference_models: ClassVar[tuple[str, ...]] = ()
@@ -173,6 +175,10 @@ class ClientStrategy:
     def assumes_sgd(self) -> bool:
         return False
 
+    @property
+    def keeps_optimizer(self) -> bool:
+        return False
+
     def check(self, local: LocalTraining) -> None:
         """Reject settings of the local training that this strategy cannot work with.
 
@@ -194,9 +200,6 @@ class ClientStrategy:
     def client_state(self, layout: Layout) -> dict[str, int]:
         """The lengths of the vectors that a client keeps between its rounds, by name; zero until :meth:`finish` has
         returned them for the first time.
-
-        :data:`fedrun.strategies.client_state.OPTIMIZER` is the optimizer's state. The executor keeps it, with the
-        length that the optimizer needs. For strategies that do not name it, it is reset in every round.
         """
         return {}
 
@@ -204,11 +207,12 @@ class ClientStrategy:
         """The parameters whose values from earlier rounds a client combines with a later broadcast; empty: none.
 
         The server must not change what these parameters mean from round to round. By default they are all, if a vector
-        of the client state has the length of a model or of its parameters. A strategy that uses earlier models only as
-        a whole, such as MOON, overrides it.
+        of the client state has the length of a model or of its parameters, or the client keeps the optimizer's state. A
+        strategy that uses earlier models only as a whole, such as MOON, overrides it.
         """
         lengths = self.client_state(layout).values()
-        return slice(0, layout.trainable if {layout.trainable, layout.size} & set(lengths) else 0)
+        carries = self.keeps_optimizer or not {layout.trainable, layout.size}.isdisjoint(lengths)
+        return slice(0, layout.trainable if carries else 0)
 
     def private(self, layout: Layout) -> torch.Tensor | None:
         """Which entries of the model never leave the client, bool ``[P]``; None: the whole model is shared.
@@ -301,8 +305,8 @@ class ClientStrategy:
 
         Returns:
             The uploads (exactly what is sent: a vector ``[..., m]`` for each name in :attr:`sends`), and the next state
-            (a float32 vector for each name in :meth:`client_state` but the optimizer's). Models are uploaded in
-            float32; other uploads may be of any floating-point type.
+            (a float32 vector for each name in :meth:`client_state`). Models are uploaded in float32; other uploads may
+            be of any floating-point type.
         """
         return {MODEL: model}, {}
 
@@ -322,7 +326,7 @@ class ClientStrategy:
 
 def state_names(strategy: ClientStrategy, layout: Layout) -> frozenset[str]:
     """The names of the vectors that a strategy keeps for a client, which holds none until it has taken part."""
-    return frozenset({*strategy.client_state(layout), PRIVATE})
+    return frozenset({*strategy.client_state(layout), PRIVATE, *([OPTIMIZER] if strategy.keeps_optimizer else [])})
 
 
 def is_personal(strategy: ClientStrategy) -> bool:

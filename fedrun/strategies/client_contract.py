@@ -239,7 +239,7 @@ def check_finished(strategy: ClientStrategy, finished: object, states: Mapping[s
     Args:
         strategy: the client strategy.
         finished: what its ``finish`` has returned.
-        states: the lengths of its client state, without the optimizer's.
+        states: the lengths of its client state.
         model: the model after local training, ``[..., P]``.
 
     Raises:

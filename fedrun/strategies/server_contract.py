@@ -105,6 +105,8 @@ def _check_state(strategy: ServerStrategy, method: str, state: object, parameter
     slots: object = state.slots
     if not isinstance(slots, Mapping):
         raise mistake(strategy, method, slots, "a ServerState whose slots are a dictionary of tensors")
+    if MODEL in slots:  # the broadcast would have it in the model's place
+        raise mistake(strategy, method, f"a slot {MODEL!r}", "slots of other names; the model is no slot")
     for what, tensor in {"model": model, **{f"slot {name!r}": slot for name, slot in slots.items()}}.items():
         if not isinstance(tensor, torch.Tensor):
             raise mistake(strategy, method, f"{what} of type {type(tensor).__name__}", "tensors as slots")

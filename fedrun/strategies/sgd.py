@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from fedrun.config.config_class import config_class
 from fedrun.models.flat_network import Layout
 from fedrun.strategies.client import ClientStrategy
-from fedrun.strategies.client_state import OPTIMIZER
 
 
 @config_class
@@ -29,5 +30,4 @@ class HeadSGD(SGD):
 class LastingMomentumSGD(ClientStrategy):
     """Plain SGD that keeps the optimizer's state between rounds, as in centralized training (strategy=centralized)."""
 
-    def client_state(self, layout: Layout) -> dict[str, int]:
-        return {OPTIMIZER: layout.trainable}
+    keeps_optimizer: ClassVar[bool] = True

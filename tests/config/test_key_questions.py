@@ -126,6 +126,12 @@ def test_why_in_a_sweep_without_jobs() -> None:
         why("local.lr", ["hydra.mode=MULTIRUN", "seed=range(0,0)"])
 
 
+def test_a_class_that_cannot_be_imported_is_named_by_the_key_that_sets_it(own: Path) -> None:
+    (own / "model" / "absent.yaml").write_text("_target_: nowhere.to.Find\nwidth: 3\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"^model\._target_=nowhere\.to\.Find: No module named 'nowhere'; allowed: "):
+        explain_key("model.width", Experiment, own)
+
+
 @pytest.mark.parametrize("defaults", ["", " 5"])
 def test_a_file_of_another_form_does_not_end_the_explanation_of_a_key(own: Path, defaults: str) -> None:
     (own / "model" / "odd.yaml").write_text(f"defaults:{defaults}\n")

@@ -99,7 +99,7 @@ def test_named_files_exist(page: Path) -> None:
     named = {path for path in PATHS.findall(written(page)) if not PLACEHOLDERS.search(path)}
     of_the_reader = {
         "extending.md": "conf/",
-        "uploads.md": "conf/compression/halves",
+        "uploads.md": "conf/",
         "outputs.md": "outputs/",
         "tables.md": "conf/experiment/mine",
     }

@@ -31,7 +31,7 @@ from fedrun.models.lora import LoRA
 from fedrun.simulation.costs import Costs
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.client import ClientStrategy
-from fedrun.strategies.client_state import OPTIMIZER, ClientStates
+from fedrun.strategies.client_state import LAST, OPTIMIZER, PRIVATE, ClientStates
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.vectors import MODEL
@@ -728,8 +728,10 @@ def test_a_finite_float16_upload_is_accepted_whatever_its_sum(make_experiment, e
 class Carrying(ClientStrategy):
     """Keeps the momentum, and the one with which the round began."""
 
+    keeps_optimizer: ClassVar[bool] = True
+
     def client_state(self, layout):
-        return {OPTIMIZER: layout.trainable, "before": layout.trainable}
+        return {"before": layout.trainable}
 
     def finish(self, model, received, client_state, constants, client):
         return {MODEL: model}, {"before": client_state[OPTIMIZER].clone()}
@@ -745,6 +747,44 @@ def test_the_optimizers_state_before_the_round_is_what_finish_receives(make_expe
     for client, held in two.client_states.held.items():
         assert not one.client_states.held[client]["before"].any()
         assert torch.equal(held["before"], one.client_states.held[client][OPTIMIZER])
+
+
+@dataclass(frozen=True)
+class Naming(ClientStrategy):
+    """Counts a client's rounds in a vector of any name."""
+
+    name: str
+    keeps_optimizer: bool = False
+
+    def client_state(self, layout):
+        return {self.name: 1}
+
+    def finish(self, model, received, client_state, constants, client):
+        return {MODEL: model}, {self.name: client_state[self.name] + 1}
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("name", [OPTIMIZER, LAST, PRIVATE])
+def test_a_strategys_vector_may_have_any_name_that_is_free(make_experiment, name, momentum, executor):
+    models = {}
+    for client in (ClientStrategy(), Naming(name)):
+        chosen = replace(strategy("fedavg"), client=client)
+        experiment = make_experiment(network=mlp, strategy=chosen, local={"momentum": momentum}, clients_per_round=6)
+        simulation = Simulation(replace(experiment, hardware=replace(experiment.hardware, executor=executor)))
+        state = simulation.initial()
+        for _ in range(2):
+            state, _ = simulation.advance(state)
+        models[type(client)] = state.server.model
+    assert [held[name].tolist() for held in state.client_states.held.values()] == [[2.0]] * 6
+    assert torch.equal(*models.values())
+
+
+def test_a_strategys_vector_of_the_name_of_one_of_fedruns(make_experiment):
+    chosen = replace(strategy("fedavg"), client=Naming(OPTIMIZER, keeps_optimizer=True))
+    message = r"Naming\.client_state: names a vector 'momentum', as fedrun does in this run; allowed: another name$"
+    with pytest.raises(InputError, match=message):
+        Simulation(make_experiment(network=mlp, strategy=chosen, local={"momentum": 0.9}))
 
 
 def task_of(cohort: list[int]) -> CohortJob:

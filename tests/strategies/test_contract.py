@@ -94,6 +94,11 @@ SERVER = {
 }
 INITIAL = {
     "init": ("init", lambda s, model, layout, clients: model, f"float32 [{P}]"),
+    "slot of the model's name": (
+        "init",
+        lambda s, model, layout, clients: ServerState(model, {"model": model.clone()}),
+        "a slot 'model'",
+    ),
     "slot": ("init", lambda s, model, layout, clients: with_slot(ServerState(model), []), "slot 'steps' of type list"),
     "trained": (
         "init",
