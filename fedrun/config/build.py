@@ -171,9 +171,7 @@ def construct(
                 f"{where}._target_={path_of_class}: does not extend {base}; allowed: a class that extends {base}"
             ) from None
         why = _likely_mistake(value, first, where)
-        raise InputError(
-            f"{where}={in_message(value)}: allowed: {_allowed(annotations[key], where)}{why}"
-        ) from None
+        raise InputError(f"{where}={in_message(value)}: allowed: {_allowed(annotations[key], where)}{why}") from None
 
 
 def _likely_mistake(value: Any, problem: Mapping[str, Any], where: str) -> str:

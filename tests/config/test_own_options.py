@@ -353,7 +353,10 @@ class Silent(ClientStrategy):
 @pytest.mark.parametrize(
     ("client", "message"),
     [
-        (Forgetful(), r"\.Forgetful\.finish: returned the states drfit; allowed: the states drift, as in client_state$"),
+        (
+            Forgetful(),
+            r"\.Forgetful\.finish: returned the states drfit; allowed: the states drift, as in client_state$",
+        ),
         (Silent(), r"\.Silent\.finish: returned the uploads model; allowed: the uploads model, norm, as in sends$"),
     ],
 )

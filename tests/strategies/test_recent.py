@@ -21,7 +21,7 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
 from ..helpers import naive_recent as naive
-from ..helpers.quadratic_clients import FEDAVG, ONE, SGD, UNIFORM, Quadratics, info_of, round_of, start, update_of
+from ..helpers.quadratic_clients import FEDAVG, SGD, UNIFORM, Quadratics, info_of, round_of, start, update_of
 from ..helpers.small_networks import COHORT, assert_as_naive, batch_norm, final_model, mlp
 from ..helpers.strategies import client
 

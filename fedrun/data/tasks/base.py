@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -170,10 +170,11 @@ class SampleResults:
         Raises:
             InputError: the task computes other metrics than its :attr:`Task.measures`.
         """
-        metrics = self.task.metrics(self, outputs)
-        if metrics.keys() != set(self.task.measures):
+        metrics: object = self.task.metrics(self, outputs)
+        if not isinstance(metrics, Mapping) or metrics.keys() != set(self.task.measures):
+            returned = ", ".join(map(str, metrics)) if isinstance(metrics, Mapping) else f"a {type(metrics).__name__}"
             raise InputError(
-                f"{self.task.name}.metrics: returned {', '.join(metrics)}; allowed: the metrics of its measures, "
+                f"{self.task.name}.metrics: returned {returned}; allowed: the metrics of its measures, "
                 f"{', '.join(self.task.measures)}"
             )
         return {"loss": self.mean_loss, **{name: float(metrics[name]) for name in self.task.measures}}

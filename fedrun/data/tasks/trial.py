@@ -34,13 +34,13 @@ def check_task(task: Task, targets: torch.Tensor, output_shape: tuple[int, ...],
     with _calling(f"{task.name}: rejects {shapes}"):
         with torch.enable_grad():
             differentiable = task.loss(logits.clone().requires_grad_(), targets)
+        _require_one_each("loss", task, differentiable, targets)
         losses, predictions = differentiable.detach(), task.predictions(logits)
-        _require_one_each("loss", task, losses, targets)
         if not differentiable.requires_grad:
             raise InputError(
                 f"{task.name}.loss: returned losses without a gradient; allowed: losses computed from the outputs"
             )
-        if predictions.shape[:1] != targets.shape[:1]:
+        if not isinstance(predictions, torch.Tensor) or predictions.shape[:1] != targets.shape[:1]:
             raise InputError(f"{task.name}.predictions: returned {_shape(predictions)}; allowed: [{len(targets)}, ...]")
         _require_one_each("scores", task, task.scores(predictions, targets), targets)
         if (weights := task.weights(targets)) is not None:
@@ -94,11 +94,14 @@ def _calling(problem: str, allowed: str = "") -> Iterator[None]:
         raise InputError(f"{problem} ({type(error).__name__}: {one_line(str(error), 200)}){allowed}") from error
 
 
-def _require_one_each(method: str, task: Task, returned: torch.Tensor, targets: torch.Tensor) -> None:
-    if returned.shape != (len(targets),):
+def _require_one_each(method: str, task: Task, returned: object, targets: torch.Tensor) -> None:
+    if not isinstance(returned, torch.Tensor) or returned.shape != (len(targets),):
         samples = "one sample" if len(targets) == 1 else f"{len(targets)} samples"
         raise InputError(f"{task.name}.{method}: returned {_shape(returned)} for {samples}; allowed: a number for each")
 
 
-def _shape(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+def _shape(returned: object) -> str:
+    """The type of a tensor's entries and its shape; of anything else its type."""
+    if not isinstance(returned, torch.Tensor):
+        return type(returned).__name__
+    return f"{str(returned.dtype).removeprefix('torch.')} {list(returned.shape)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -102,6 +103,25 @@ class None_(Classification):  # noqa: N801
 class Undefined(Classification):
     def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
         raise ValueError("Only one class is present")
+
+
+def returning(method: str, returned: object) -> Classification:
+    """A task one of whose methods returns this, such as None for a forgotten ``return``."""
+    return type("Forgetful", (Classification,), {method: lambda self, *arguments: returned})()
+
+
+@pytest.mark.parametrize(
+    ("method", "returned", "message"),
+    [
+        ("loss", None, "loss: returned NoneType for 2 samples; allowed: a number for each"),
+        ("predictions", None, "predictions: returned NoneType; allowed: [2, ...]"),
+        ("scores", [True, False], "scores: returned list for 2 samples; allowed: a number for each"),
+        ("metrics", 0.5, "metrics: returned a float; allowed: the metrics of its measures, accuracy, f1, mcc"),
+    ],
+)
+def test_other_types_than_tensors(method: str, returned: object, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(f'Forgetful.{message}')}$"):
+        check_task(returning(method, returned), torch.tensor([0, 2]), (3,), 3)
 
 
 @dataclass(frozen=True)
