@@ -73,21 +73,21 @@ class Strategy:
             return one.needs <= provided and other.needs <= one.sends
 
         if missing := self.client.needs - self.server.sends - self.server.maintains - offers:
-            allowed = _options("strategy/server", lambda other: fit(self.client, other)) or _options(
-                "strategy", lambda strategy: missing <= {CENTRES} and strategy.clusters().mixes
+            allowed = _options("strategy/server", ServerStrategy, lambda other: fit(self.client, other)) or _options(
+                "strategy", Strategy, lambda strategy: missing <= {CENTRES} and strategy.clusters().mixes
             )
             raise InputError(
                 f"{self.named_client} needs {', '.join(sorted(missing))!r} from the server, which "
                 f"{self.named_server} neither sends nor maintains; {allowed or 'choose another client strategy'}"
             )
         if missing := self.server.needs - self.client.sends:
-            allowed = _options("strategy/client", lambda one: fit(one, self.server))
+            allowed = _options("strategy/client", ClientStrategy, lambda one: fit(one, self.server))
             raise InputError(
                 f"{self.named_server} needs {', '.join(sorted(missing))!r} from the clients, which "
                 f"{self.named_client} does not send; {allowed or 'choose another server strategy'}"
             )
         if self.client.sends and not aggregating(self.server).needs:
-            allowed = _options("strategy/client", lambda one: not one.sends)
+            allowed = _options("strategy/client", ClientStrategy, lambda one: not one.sends)
             raise InputError(
                 f"{self.named_server} uses nothing of what {self.named_client} sends, and no model would be trained; "
                 f"{allowed}, or another server strategy, such as fedavg"
@@ -111,12 +111,19 @@ class Strategy:
             )
 
 
-def _options(group: str, fits: Callable[[Any], bool]) -> str:
-    """The options of a group that fit, for a message; empty: none."""
+def _options(group: str, base: type, fits: Callable[[Any], bool]) -> str:
+    """The options of a group that fit, for a message; empty: none.
+
+    Args:
+        group: the group.
+        base: the class that its options extend; a user's option may extend another one.
+        fits: whether an option fits.
+    """
     names = []
     for name in options(group):
         with suppress(InputError):  # options that cannot be built alone
-            if fits(option(group, name)):
+            part = option(group, name)
+            if isinstance(part, base) and fits(part):
                 names.append(name)
     return f"allowed: {group}={', '.join(names)}" if names else ""
 

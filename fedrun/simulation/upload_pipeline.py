@@ -10,6 +10,7 @@ import torch
 from fedrun.config.option_name import chosen
 from fedrun.experiment.experiment import Experiment
 from fedrun.strategies.client import ClientStrategy
+from fedrun.strategies.contract import mistake
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import Senders
 from fedrun.strategies.vectors import MODEL
@@ -41,6 +42,8 @@ def upload_pipeline(
     secure_sum = experiment.secure_sum
     norm_growth = secure_sum.norm_growth(layout.trainable * len(phase.client.sends))
     mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end, phase.local, norm_growth, noise_folder))
+    if not isinstance(mechanism, Mechanism):
+        raise mistake(privacy, "mechanism", mechanism, "a Mechanism, of fedrun.uploads.privacy.base")
     compressed = (experiment.compression, mechanism)
     transforms = (*(compressed[::-1] if mechanism.precedes_compression else compressed), secure_sum)
     pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))

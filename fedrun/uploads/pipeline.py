@@ -14,6 +14,7 @@ from fedrun.models.flat_network import Layout
 from fedrun.strategies.server import CohortUpdate, Round, Senders
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.uploads.transform import FLOAT, Sender, Sent, Shape, UploadTransform
+from fedrun.uploads.transform_contract import check_sent
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,9 @@ class UploadPipeline:
         sender = Sender(client, round, self.seed, received, state, {name: self._shape(name) for name in displacements})
         changed, after, measures = dict[str, torch.Tensor](), dict[str, torch.Tensor](), dict[str, float]()
         for transform in self.transforms:
-            sent = transform.send({**displacements, **changed}, sender)
+            given = {**displacements, **changed}
+            sent = transform.send(given, sender)
+            check_sent(transform, sent, given)
             changed |= sent.vectors
             after |= sent.state
             measures |= sent.measures

@@ -211,6 +211,16 @@ def test_messages_of_the_command_know_them(checking: Fedrun, own: Path, argument
     assert (ended.status, ended.err.count("\n"), ended.deferred) == (2, 1, True)
 
 
+def test_an_option_of_another_base_is_none_of_the_allowed_ones(checking: Fedrun, own: Path) -> None:
+    (own / "strategy" / "server").mkdir(parents=True, exist_ok=True)
+    (own / "strategy" / "server" / "other.yaml").write_text(
+        "_target_: fedrun.models.mlp.MLP\nhidden: [3]\ndropout: 0.0\n"
+    )
+    ended = checking("--config-dir", "own", "strategy/client=scaffold", folder=own.parent)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert ended.err.endswith("; allowed: strategy/server=fedlesam_s, scaffold\n")
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

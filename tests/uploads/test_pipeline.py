@@ -12,9 +12,11 @@ from fedrun.config.build import option
 from fedrun.config.config_class import config_class
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
+from fedrun.system.errors import InputError
 from fedrun.uploads.compression.base import Compression
 from fedrun.uploads.compression.sign import Sign
-from fedrun.uploads.transform import Combined, Sender, Shape
+from fedrun.uploads.privacy.base import Mechanism, Privacy
+from fedrun.uploads.transform import Combined, Sender, Sent, Shape
 
 from ..helpers.quadratic_clients import SGD, UNIFORM
 from ..helpers.small_networks import batch_norm, mlp
@@ -334,3 +336,38 @@ def test_attackers_that_know_the_others(make_experiment, executor):
     assert len(attackers) == 2
     expected = (moved[good].sum(0) - 2 * 2.0 * moved[good].mean(0)) / 6
     torch.testing.assert_close(state.server.model, x + expected, rtol=1e-4, atol=1e-6)
+
+
+class Sending(Mechanism):
+    """A user's mechanism that returns something else."""
+
+    def __init__(self, returned):
+        self.returned = returned
+
+    def send(self, displacements, sender):
+        return self.returned(displacements["model"])
+
+
+@config_class
+class Own(Privacy):
+    number: int
+
+    def mechanism(self, cohorts):
+        return RETURNED[self.number][0]
+
+
+RETURNED = (
+    (None, "Own.mechanism: returned NoneType; allowed: a Mechanism, of fedrun.uploads.privacy.base"),
+    (Sending(lambda moved: {"model": moved}), "Sending.send: returned dict; allowed: a Sent"),
+    (Sending(lambda moved: Sent({"drift": moved})), "Sending.send: returned the vectors drift; allowed: some of model"),
+    (Sending(lambda moved: Sent({"model": moved[:3]})), "Sending.send: returned float32 [3]; allowed: 'model' as "),
+    (Sending(lambda moved: Sent({"model": moved.double()})), "Sending.send: returned float64 "),
+    (Sending(lambda moved: Sent({}, {}, {"norm": moved})), "; allowed: a number as measure 'norm'"),
+)
+
+
+@pytest.mark.parametrize("number", range(len(RETURNED)))
+def test_what_a_mechanism_of_ones_own_returns(make_experiment, number):
+    with pytest.raises(InputError) as refusal:
+        rounds(make_experiment(network=mlp, privacy=Own(number=number)))
+    assert RETURNED[number][1] in str(refusal.value)
