@@ -34,6 +34,10 @@ REJECTED = [
         "with aggregation.staleness=polynomial; leave it out, or change aggregation.staleness",
     ),
     (
+        "compression.scope=vector compression=sign compression.rule=vote compression.memory=none",
+        "with compression.rule=vote; leave it out, or change compression.rule",
+    ),
+    (
         "model.lora.alpha=8 model=custom model.target=tests.helpers.small_networks.mlp",
         "with model.lora.rank=null; leave it out, or change model.lora.rank",
     ),

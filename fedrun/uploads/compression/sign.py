@@ -37,7 +37,7 @@ class Sign(Compressor):
 
     rule: Literal["scaled", "vote"]
     vote_step: Annotated[float, Gt(0), NoEffect("rule", ("scaled",))]
-    scope: Annotated[Literal["tensor", "vector"], Neutral("vector")]
+    scope: Annotated[Literal["tensor", "vector"], Neutral("vector"), NoEffect("rule", ("vote",))]
 
     @property
     def votes(self) -> bool:
