@@ -80,10 +80,12 @@ class ClientIndices:
         """The client of each entry of :attr:`samples`, int64 ``[m]``."""
         return torch.repeat_interleave(torch.arange(len(self)), self.sizes)
 
-    def sums(self, *values: torch.Tensor) -> list[torch.Tensor]:
-        """The sums over each client's samples of some numbers for each of :attr:`samples`, float64 ``[N]`` each."""
-        owners = self.owners
-        return [torch.zeros(len(self), dtype=torch.float64).index_add(0, owners, each.double()) for each in values]
+    def sums(self, values: torch.Tensor, owners: torch.Tensor | None = None) -> torch.Tensor:
+        """The sum over each client's samples of a number for each of :attr:`samples`, float64 ``[N]``. ``owners`` are
+        :attr:`owners`, if they are known.
+        """
+        owners = self.owners if owners is None else owners
+        return torch.zeros(len(self), dtype=torch.float64).index_add(0, owners, values.double())
 
     def name(self, client: int) -> str:
         """The name of one client."""

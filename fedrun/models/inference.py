@@ -119,9 +119,10 @@ def per_client(results: SampleResults, clients: ClientIndices) -> tuple[torch.Te
         results: those of ``clients.samples``, in that order.
         clients: the clients' samples.
     """
-    weights = results.weights
-    totals, losses, scores = clients.sums(weights, results.losses.double() * weights, results.scores * weights)
-    return losses / totals, scores / totals
+    weights, owners = results.weights, clients.owners
+    totals = clients.sums(weights, owners)
+    losses, scores = results.losses.double() * weights, results.scores * weights
+    return clients.sums(losses, owners) / totals, clients.sums(scores, owners) / totals
 
 
 def training_losses(results: SampleResults, clients: ClientIndices) -> torch.Tensor:
@@ -132,9 +133,8 @@ def training_losses(results: SampleResults, clients: ClientIndices) -> torch.Ten
         results: those of ``clients.samples``, in that order.
         clients: the clients' samples.
     """
-    weights = results.weights
-    totals, losses = clients.sums(weights, results.losses.double() * weights)
-    return losses / divisor(totals)
+    weights, owners = results.weights, clients.owners
+    return clients.sums(results.losses.double() * weights, owners) / divisor(clients.sums(weights, owners))
 
 
 def total_weights(samples: Samples, clients: ClientIndices) -> torch.Tensor:
@@ -143,4 +143,4 @@ def total_weights(samples: Samples, clients: ClientIndices) -> torch.Tensor:
     """
     indices = clients.samples.to(samples.targets.device)
     weights = samples.task.weights(samples.targets.index_select(0, indices))
-    return clients.sizes.double() if weights is None else clients.sums(weights.cpu())[0]
+    return clients.sizes.double() if weights is None else clients.sums(weights.cpu())
