@@ -18,17 +18,16 @@ from fedrun.system.randomness import generator
 
 from ..helpers.poisoned_samples import poisoned_experiment
 from ..helpers.quadratic_clients import FEDAVG, SGD
-from ..helpers.small_networks import NETWORKS, data_of, final_model, mlp, network_of
+from ..helpers.small_networks import NETWORKS, advanced, data_of, final_model, mlp, network_of
 from ..helpers.strategies import SOLO
 
 CENTRALIZED = Strategy(client=option("strategy/client", "sgd_lasting_momentum"), server=FEDAVG)
 POOLED = Population(unseen_clients=0, test_share=0.0, test_of="auto", flipped_share=0.0, pooled=True, seed=None)
 
 
-def advanced(experiment, rounds):
+def simulated(experiment, rounds):
     simulation = Simulation(experiment)
-    state = advanced(simulation, rounds)
-    return simulation, state
+    return simulation, advanced(simulation, rounds)
 
 
 def plain_sgd(simulation, build, samples, batches_of, epochs, lr, momentum):
@@ -52,7 +51,7 @@ def order_of(client):
 def test_centralized_is_one_run_of_sgd_over_all_samples(make_experiment, network):
     """Three rounds of one epoch: momentum goes on from round to round."""
     build = NETWORKS[network]
-    simulation, state = advanced(
+    simulation, state = simulated(
         make_experiment(network=build, strategy=CENTRALIZED, population=POOLED, local={"momentum": 0.9, "lr": 0.02}), 3
     )
     assert len(simulation.federation.train) == 1 and simulation.phase(simulation.initial()).cohort_size == 1
@@ -65,7 +64,7 @@ def test_centralized_is_one_run_of_sgd_over_all_samples(make_experiment, network
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])
 def test_solo_is_a_run_of_sgd_for_every_client(make_experiment, executor):
-    simulation, state = advanced(
+    simulation, state = simulated(
         make_experiment(
             network=mlp,
             strategy=SOLO,
@@ -91,8 +90,8 @@ def test_solo_is_a_run_of_sgd_for_every_client(make_experiment, executor):
 @pytest.mark.parametrize("local", [{"epochs": 2}, {"momentum": 0.9, "lr": 0.02}, {"epochs": None, "steps": 7}])
 def test_solo_with_one_client_is_centralized(make_experiment, network, local):
     build = {"network": NETWORKS[network], "local": local, "sizes": (30,), "clients_per_round": 1}
-    alone, own = advanced(make_experiment(strategy=SOLO, **build), 3)
-    pooled, state = advanced(make_experiment(strategy=CENTRALIZED, population=POOLED, **build), 3)
+    alone, own = simulated(make_experiment(strategy=SOLO, **build), 3)
+    pooled, state = simulated(make_experiment(strategy=CENTRALIZED, population=POOLED, **build), 3)
     assert torch.equal(own.client_states.held[0]["private"], state.server.model)
     assert alone.test(own) == pooled.test(state)
 
@@ -123,14 +122,14 @@ def test_a_client_that_diverges_alone_is_counted_and_keeps_its_last_model(make_e
     experiment = poisoned_experiment(
         make_experiment, 2, network=mlp, strategy=SOLO, local={"epochs": 2}, hardware={"executor": executor}
     )
-    _, state = advanced(experiment, 2)
+    _, state = simulated(experiment, 2)
     assert set(state.client_states.held) == {0, 1, 3}
     assert state.totals.excluded == 2
     assert "round 2: uploads of clients [2] are not finite and are left out" in caplog.text
     assert all(vectors["private"].isfinite().all() for vectors in state.client_states.held.values())
     everybody = poisoned_experiment(make_experiment, 0, 1, 2, 3, network=mlp, strategy=SOLO, local={"epochs": 2})
     with pytest.raises(RunError, match="round 1: no client's upload was finite"):
-        advanced(everybody, 1)
+        simulated(everybody, 1)
 
 
 @pytest.mark.parametrize("client", ["sgd", "fedper"])
@@ -150,7 +149,7 @@ def test_a_refined_head_trains_no_encoder():
 
 
 def test_a_client_that_rests_keeps_its_own_model(make_experiment):
-    simulation, first = advanced(make_experiment(network=mlp, strategy=SOLO, clients_per_round=3), 1)
+    simulation, first = simulated(make_experiment(network=mlp, strategy=SOLO, clients_per_round=3), 1)
     cohort = set(first.client_states.held)
     second, _ = simulation.advance(first)
     for client in cohort - set(simulation.uploads(first).clients.tolist()):
