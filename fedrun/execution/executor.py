@@ -44,9 +44,6 @@ class Executor(ABC):
         self._samples = sizes.float().to(device)  # [N, 1], as is the next
         self._relative_sizes = (sizes / sizes.mean()).float().to(device)
         self._mean_steps = int(steps_of(sizes.mean().ceil().long(), local, self._batches_per_step))
-        self._label_counts: torch.Tensor | None = None
-        if "label_counts" in context.client.wants:
-            self._label_counts = context.label_counts.float().to(device)
 
     @classmethod
     def unsupported(cls, context: ExecutionContext) -> str | None:
@@ -72,7 +69,9 @@ class Executor(ABC):
         """The information about the cohort's clients, stacked: tensors ``[C, ...]``."""
         context, clients, device = self.context, job.cohort, self.context.network.vector.device
         wants, layout = context.client.wants, context.network.layout
-        names, thresholds = state_names(context.client, layout), self._thresholds
+        names, thresholds = state_names(context.client, layout), None
+        if "threshold" in wants and context.thresholds is not None:
+            thresholds = context.thresholds()
         is_new = [names.isdisjoint(job.client_states.held.get(client, {})) for client in clients.tolist()]
         return ClientInfo(
             layout=layout,
@@ -85,21 +84,13 @@ class Executor(ABC):
             relative_size=self._relative_sizes[clients],
             steps=self.steps(job).float()[:, None].to(device),
             mean_steps=self._mean_steps,
-            label_counts=None if self._label_counts is None else self._label_counts[clients],
+            label_counts=context.label_counts[clients].float().to(device) if "label_counts" in wants else None,
             initial_loss=initial_losses(context, job) if "initial_loss" in wants else None,
             initial_gradient=initial_gradients(context, job) if "initial_gradient" in wants else None,
-            threshold=None if thresholds is None else thresholds[clients, None],
+            threshold=None if thresholds is None else thresholds[clients, None].to(device),
             initial_model=context.initial_model,
             mixture=None if job.mixture is None else job.mixture.float().to(device),
         )
-
-    @cached_property
-    def _thresholds(self) -> torch.Tensor | None:
-        """The threshold of every client, float64 ``[N]``, if the client strategy requests it and it is known."""
-        context = self.context
-        if "threshold" not in context.client.wants or context.thresholds is None:
-            return None
-        return context.thresholds().to(context.network.vector.device)
 
     @cached_property
     def usual_samples(self) -> torch.Tensor:
