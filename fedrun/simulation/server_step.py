@@ -20,11 +20,10 @@ from fedrun.training.optimizer_step import repair
 from fedrun.uploads.attacks.colluding import Colluding
 
 
-def empty_round(phase: Phase, state: State) -> RoundResult:
+def empty_round(state: State) -> RoundResult:
     """The work of an empty cohort."""
     update = CohortUpdate.empty()
-    nothing = RoundResult(state.models, (), (update,), state.client_states, state.membership, update.processed)
-    return without_displacement(phase, nothing)
+    return RoundResult(state.models, (), (update,), state.client_states, state.membership, update.processed)
 
 
 def without_displacement(phase: Phase, result: RoundResult) -> RoundResult:

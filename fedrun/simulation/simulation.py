@@ -294,10 +294,10 @@ class Simulation:
         if len(cohort):
             result = runner.run(state, cohort, lambda done: progress(done, len(cohort)), uploads.started)
             check_uploads(state.round, cohort, result, privacy)
-            if not result.accepted:
-                result = without_displacement(phase, result)
         else:
-            result = empty_round(phase, state)
+            result = empty_round(state)
+        if not result.accepted:
+            result = without_displacement(phase, result)
         client_states = result.client_states
         if phase.server.idle_training is not None and state.round + 1 < phase.end:
             client_states = self._idle(state, runner, result.jobs[0], client_states)
