@@ -69,6 +69,8 @@ class Strategy:
         offers = frozenset({CENTRES}) if self.clusters().mixes else frozenset()
 
         def fit(one: ClientStrategy, other: ServerStrategy) -> bool:
+            check_client_attributes(one)  # of users' options, for a message
+            check_server_attributes(other)
             provided = other.sends | other.maintains | offers
             return one.needs <= provided and other.needs <= one.sends
 

@@ -13,6 +13,7 @@ import pytest
 
 from fedrun.cli.data import run as fedrun_data
 from fedrun.cli.entrypoint import exit_status
+from fedrun.config.build import option
 from fedrun.config.composed import compose
 from fedrun.config.composition_errors import message_for
 from fedrun.config.defaults_lists import DefaultsTree
@@ -219,6 +220,25 @@ def test_an_option_of_another_base_is_none_of_the_allowed_ones(checking: Fedrun,
     ended = checking("--config-dir", "own", "strategy/client=scaffold", folder=own.parent)
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert ended.err.endswith("; allowed: strategy/server=fedlesam_s, scaffold\n")
+
+
+class Listed(ClientStrategy):
+    """It sends a list of names, which must be a set."""
+
+    @property
+    def sends(self):
+        return [MODEL, "control"]
+
+
+def test_an_option_with_a_wrong_attribute_is_none_of_the_allowed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    def own(group: str, name: str) -> object:
+        return Listed() if name == "sgd" else option(group, name)
+
+    monkeypatch.setattr("fedrun.experiment.strategy.option", own)
+    with pytest.raises(
+        InputError, match=r"which strategy/client=sgd does not send; allowed: strategy/client=[a-z_, ]+$"
+    ):
+        build_experiment(compose(["strategy/server=scaffold"]))
 
 
 @pytest.mark.parametrize(
