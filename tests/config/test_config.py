@@ -363,7 +363,7 @@ VALUES = [
     (
         "dataset._target_",
         "fedrun.strategies.sgd.SGD",
-        "dataset=SGD(): allowed: dataset=OPTION, one of " + ", ".join(options("dataset")),
+        "dataset._target_=fedrun.strategies.sgd.SGD: does not extend DatasetConfig; allowed: a class",
     ),
 ]
 
