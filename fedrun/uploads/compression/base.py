@@ -12,10 +12,9 @@ from annotated_types import Ge, Le
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
 from fedrun.config.marks import NoEffect
-from fedrun.strategies.contract import is_tensor, mistake, owner
 from fedrun.strategies.vectors import Vectors
-from fedrun.system.errors import InputError
 from fedrun.system.randomness import generator
+from fedrun.uploads.compression.contract import check_compressed, check_sizes
 from fedrun.uploads.transform import FLOAT, Sender, Sent, Shape, UploadTransform
 
 HALF = 2
@@ -116,9 +115,7 @@ class Compressor(Compression, ABC):
     def upload_bytes(self, shape: Shape) -> int:
         parts = self.parts(shape)
         sizes = [self.size(part) for part in parts]
-        for size in sizes:
-            if type(size) is not int or size < 0:
-                raise mistake(self, "size", repr(size), "a number of bytes, an integer, at least 0")
+        check_sizes(self, sizes)
         return sum(sizes) + FLOAT * (shape.entries - sum(parts))
 
     def client_state(self, entries: Mapping[str, int]) -> dict[str, int]:
@@ -163,16 +160,7 @@ class Compressor(Compression, ABC):
         return Sent(sent, state, measures)
 
     def _compressed(self, vector: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
-        """C(v), checked. Error feedback would take a change of v itself for sent.
-
-        Raises:
-            InputError: ``compress`` has changed its argument, or returned anything but a compressed vector.
-        """
-        allowed = f"a new tensor, float32 {list(vector.shape)}"
         before = vector._version
         compressed = self.compress(vector, draw)
-        if vector._version != before:
-            raise InputError(f"{owner(self)}.compress: has changed its argument in place; allowed: {allowed}")
-        if not is_tensor(compressed, vector.shape, torch.float32):
-            raise mistake(self, "compress", compressed, allowed)
+        check_compressed(self, compressed, vector, before)
         return compressed
