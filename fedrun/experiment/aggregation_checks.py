@@ -84,7 +84,7 @@ def _without_times(strategy: Strategy) -> str | None:
     if overrides(client, "absent"):
         return f"{strategy.named_client}, whose clients have different parts of the model"
     if "batch_gradient" in client.wants:
-        return f"{strategy.named_client}, whose clients process as many samples as their losses require"
+        return f"{strategy.named_client}, whose clients compute further gradients, of a number that is not known before"
     base = type(aggregating(server))
     if server.idle_training is not None:
         return f"{strategy.named_server}, in which idle clients train"

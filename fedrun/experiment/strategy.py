@@ -96,8 +96,9 @@ class Strategy:
             )
         if self.server.idle_training is not None and "batch_gradient" in self.client.wants:
             raise InputError(
-                f"{self.named_server} counts what idle clients process before they train, and {self.named_client} "
-                "processes as many samples as its losses require; choose another client strategy, such as sgd"
+                f"{self.named_server} counts what idle clients process before they train, and clients of "
+                f"{self.named_client} compute further gradients, of a number that is not known before; choose another "
+                "client strategy, such as sgd"
             )
 
     def check_local(self, local: LocalTraining) -> None:
