@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
+from fedrun.models.flat_network import Layout
 from fedrun.strategies.server import CohortUpdate, Requirement, Round, Senders, ServerState, ServerStrategy
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
@@ -41,13 +42,20 @@ class FedDisco(ServerStrategy):
 
     wants: ClassVar[frozenset[Requirement]] = frozenset({"label_counts"})
 
-    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
-        assert senders.label_counts is not None
-        classes = senders.label_counts.shape[1]
+    def init(self, model: torch.Tensor, layout: Layout, clients: int) -> ServerState:
+        if layout.classes:  # not known of a model without a head
+            self._check_target(layout.classes)
+        return ServerState(model)
+
+    def _check_target(self, classes: int) -> None:
         if self.target is not None and len(self.target) != classes:
             raise InputError(
                 f"strategy.server.target: {len(self.target)} numbers; allowed: one for each of {classes} classes"
             )
+
+    def weights(self, state: ServerState, senders: Senders) -> torch.Tensor:
+        assert senders.label_counts is not None
+        self._check_target(senders.label_counts.shape[1])
         sizes = senders.samples.double() / senders.samples.sum().clamp_min(1)
         distances = discrepancies(senders.label_counts, self.metric, self.target)
         # w_k = max(p_k − a d_k + b, 0)

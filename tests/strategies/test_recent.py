@@ -21,7 +21,7 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
 
 from ..helpers import naive_recent as naive
-from ..helpers.quadratic_clients import FEDAVG, SGD, UNIFORM, Quadratics, info_of, round_of, start, update_of
+from ..helpers.quadratic_clients import FEDAVG, ONE, SGD, UNIFORM, Quadratics, info_of, round_of, start, update_of
 from ..helpers.small_networks import COHORT, assert_as_naive, batch_norm, final_model, mlp
 from ..helpers.strategies import client
 
@@ -220,7 +220,11 @@ def test_feddiscos_target_has_a_number_for_each_class():
     feddisco = server("feddisco", target=(1.0, 2.0))
     counts = torch.tensor([[1, 0, 2], [0, 3, 0]])
     senders = Senders(clients=torch.arange(2), samples=torch.tensor([3, 3]), label_counts=counts)
-    with pytest.raises(InputError, match=r"^strategy.server.target: 2 numbers; allowed: one for each of 3 classes$"):
+    message = r"^strategy.server.target: 2 numbers; allowed: one for each of 3 classes$"
+    with pytest.raises(InputError, match=message):  # before the run
+        feddisco.init(torch.zeros(9), replace(ONE, classes=3), 4)
+    feddisco.init(torch.zeros(9), replace(ONE, classes=0), 4)
+    with pytest.raises(InputError, match=message):  # of a model without a head
         feddisco.weights(ServerState(torch.zeros(9)), senders)
     with pytest.raises(InputError, match=r"^strategy.server.target=\[1.0,0.0\]: allowed: a list, each item .* above 0"):
         server("feddisco", target=(1.0, 0.0))
