@@ -408,7 +408,15 @@ def test_servers_of_products_whose_clients_keep_a_factor(simulation, name, refin
 @pytest.mark.parametrize("server", ["flora", "fedexlora"])
 @pytest.mark.parametrize(
     ("client", "rejected"),
-    [("fedlesam", True), ("ditto", True), ("apfl", True), ("moon", False), ("pfedme", False), ("fedala", False)],
+    [
+        ("fedlesam", True),
+        ("ditto", True),
+        ("apfl", True),
+        ("sgd_lasting_momentum", True),
+        ("moon", False),
+        ("pfedme", False),
+        ("fedala", False),
+    ],
 )
 def test_adapters_of_earlier_rounds(simulation, server, client, rejected):
     """MOON and pFedMe keep models with their residuals; of the layered network FedALA adapts the head alone."""
