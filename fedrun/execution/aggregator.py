@@ -28,6 +28,7 @@ class Accepted:
         reports: its uploads that are single numbers.
         measures: measurements by the transforms of its uploads.
         squared_norm: ‖y_k − x‖²; None if not requested.
+        loss: mean training loss.
     """
 
     weight: float
@@ -35,6 +36,7 @@ class Accepted:
     reports: Mapping[str, float]
     measures: Mapping[str, float]
     squared_norm: float | None
+    loss: float
 
 
 class Aggregator:
@@ -117,7 +119,8 @@ class Aggregator:
                 self._rows = row.new_empty(len(self._clients), len(row))
             self._rows[self._row_of[client]] = row
         squared_norm = self._squared_norm(uploads)
-        self._accepted[client] = Accepted(weight, trained.steps, reports, result.measures, squared_norm)
+        mean_loss = _ratio(loss, sample_weight)
+        self._accepted[client] = Accepted(weight, trained.steps, reports, result.measures, squared_norm, mean_loss)
         if not counts:
             return
         state = dict(result.client_state)
@@ -168,10 +171,11 @@ class Aggregator:
             weights=_column(one.weight for one in accepted),
             rows=self._rows[kept] if self._rows is not None and excluded else self._rows,
             excluded=tuple(excluded),
-            loss=self._loss / sample_weight if sample_weight else float("nan"),
-            score=self._score / sample_weight if sample_weight else float("nan"),
+            loss=_ratio(self._loss, sample_weight),
+            score=_ratio(self._score, sample_weight),
             processed=torch.tensor(self._processed, dtype=torch.int64).reshape(-1, 3),
             sample_weight=sample_weight,
+            losses=_column(one.loss for one in accepted),
             measures=_columns([one.measures for one in accepted]),
             squared_norms=None if self._origin is None else _column(norms),
         )
@@ -187,6 +191,11 @@ def _numbers(scalars: Sequence[torch.Tensor]) -> list[float]:
     if scalars[0].device.type == "cpu":
         return [scalar.item() for scalar in scalars]
     return [float(number) for number in torch.stack([scalar.double() for scalar in scalars]).tolist()]
+
+
+def _ratio(total: float, weight: float) -> float:
+    """A weighted mean; NaN if the weight is 0."""
+    return total / weight if weight else math.nan
 
 
 def _column(values: Iterable[float]) -> torch.Tensor:

@@ -170,6 +170,7 @@ class DistributedCohort:
             score=_average([(update.score, update.sample_weight) for update in updates], accepted),
             processed=torch.cat([update.processed for update in updates]),
             sample_weight=accepted,
+            losses=concat([update.losses for update in updates]),
             measures=concat_named([update.measures for update in trained]),
             squared_norms=concat(norms) if norms else None,
         )

@@ -9,6 +9,7 @@ import torch
 from fedrun.experiment.aggregation.in_training import InTraining
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.server import ServerState
+from fedrun.strategies.vectors import Vectors
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class State:
         training: the clients that train while the server makes its steps; none with synchronous aggregation.
         last_mean: the weighted mean ``[P]`` of the models that the last participants have sent, at first the initial
             model; None: it is not evaluated.
+        history: what the rule of participation keeps between rounds, by name, on the CPU.
     """
 
     round: int
@@ -64,6 +66,7 @@ class State:
     finished: tuple[tuple[torch.Tensor, ...], ...] = ()
     training: InTraining = field(default_factory=InTraining)
     last_mean: torch.Tensor | None = None
+    history: Vectors = field(default_factory=dict)
 
     @property
     def server(self) -> ServerState:

@@ -88,6 +88,7 @@ def save(path: Path, checkpoint: Checkpoint, identity: Identity, store: VectorSt
             "drawn": state.training.drawn,
             "received": {version: on_device(vectors, "cpu") for version, vectors in state.training.received.items()},
         },
+        "history": dict(state.history),
         "finished": [[model.cpu() for model in models] for models in state.finished],
         "memory": packed(state.client_states.held, store),
         "totals": asdict(state.totals),
@@ -210,6 +211,7 @@ def _state(content: Mapping[str, Any], initial: State) -> State:
         finished=tuple(tuple(models) for models in content["finished"]),
         training=InTraining(starts, clients["drawn"], clients["received"]),
         last_mean=last_mean,
+        history=content.get("history", {}),  # earlier versions had none
     ).to(initial.server.model.device)
 
 

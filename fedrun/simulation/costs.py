@@ -19,6 +19,20 @@ from fedrun.uploads.transform import FLOAT
 
 
 @dataclass(frozen=True)
+class RoundCosts:
+    """The costs of a round.
+
+    Attributes:
+        totals: of all clients.
+        seconds: virtual time of each participant from the broadcast to the end of its upload, float64 ``[C]``; zeros if
+            virtual time is not measured.
+    """
+
+    totals: Totals
+    seconds: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Costs:
     """Computes the costs of a phase's rounds.
 
@@ -77,7 +91,7 @@ class Costs:
             virtual_seconds=float(seconds.max()),
         )
 
-    def of_round(self, cohort: torch.Tensor, result: RoundResult) -> Totals:
+    def of_round(self, cohort: torch.Tensor, result: RoundResult) -> RoundCosts:
         """The costs of one round.
 
         Args:
@@ -96,7 +110,8 @@ class Costs:
         if len(idle_clients):  # computed for all clients, of which there may be many
             processed += self.executor.usual_samples[idle_clients].sum(0)
         backward, forward = processed.tolist()
-        return Totals(
+        seconds = self._seconds(cohort, bytes_down, bytes_up, result.processed)
+        totals = Totals(
             params_up=int(params_up.sum()),
             params_down=int(params_down.sum()),
             bytes_up=int(bytes_up.sum()),
@@ -104,8 +119,10 @@ class Costs:
             client_samples=backward,
             forward_samples=forward + backward * phase.frozen_encoders,
             excluded=len(result.excluded),
-            virtual_seconds=self._seconds(cohort, bytes_down, bytes_up, result.processed),
+            # t ← t + max_k T_k + the server's time
+            virtual_seconds=max(seconds.tolist(), default=0.0) + self.server_seconds,
         )
+        return RoundCosts(totals, seconds)
 
     def of_late(self, server: ServerState, clients: torch.Tensor) -> Totals:
         """The downloads of clients (int64 ``[L]``) whose uploads are not used. What they compute is not counted."""
@@ -154,18 +171,16 @@ class Costs:
 
     def _seconds(
         self, cohort: torch.Tensor, bytes_down: torch.Tensor, bytes_up: torch.Tensor, processed: torch.Tensor
-    ) -> float:
-        """Virtual seconds of a round, given the bytes of its participants and the samples that each has processed
-        (int64 ``[C, 3]``).
+    ) -> torch.Tensor:
+        """T_k of the participants, float64 ``[C]``, given their bytes and the samples that each has processed (int64
+        ``[C, 3]``).
         """
-        if self.devices is None or not len(processed):
-            return self.server_seconds
-        clients, backward, forward = processed.unbind(1)
-        places = cohort.argsort()[clients.argsort().argsort()]
+        if self.devices is None:
+            return torch.zeros(len(cohort), dtype=torch.float64)
+        order = processed[:, 0].argsort()[cohort.argsort().argsort()]  # the row of each participant
+        _, backward, forward = processed[order].unbind(1)
         forward = forward + backward * self.phase.frozen_encoders
-        # t ← t + max_k T_k + the server's time
-        times = self.devices.seconds(clients, bytes_down[places], backward, forward, bytes_up[places])
-        return float(times.max()) + self.server_seconds
+        return self.devices.seconds(cohort, bytes_down[: len(cohort)], backward, forward, bytes_up)
 
 
 def _numbers(vectors: Vectors) -> int:

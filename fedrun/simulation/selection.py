@@ -13,6 +13,7 @@ from fedrun.config.option_name import chosen
 from fedrun.evaluation.client_results import Metrics
 from fedrun.experiment.participation.base import Candidates, Participation, select
 from fedrun.experiment.state import State
+from fedrun.strategies.contract import kind
 from fedrun.strategies.phase import Phase
 from fedrun.system.errors import InputError
 
@@ -124,7 +125,7 @@ def _mistaken_clients(numbers: object, clients: int) -> str:
     if not isinstance(numbers, torch.Tensor):
         return f"a {type(numbers).__name__}"
     if numbers.ndim != 1 or numbers.dtype != torch.int64:
-        return f"{numbers.dtype} {list(numbers.shape)}".removeprefix("torch.")
+        return kind(numbers)
     if len(outside := numbers[(numbers < 0) | (numbers >= clients)]):
         return f"client {int(outside[0])}"
     if twice := [client for client, times in Counter(numbers.tolist()).items() if times > 1]:

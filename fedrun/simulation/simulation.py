@@ -39,6 +39,7 @@ from fedrun.simulation.active_phase import ActivePhase
 from fedrun.simulation.costs import Costs
 from fedrun.simulation.finite_checks import check_models, check_uploads
 from fedrun.simulation.first_phase import first_phase
+from fedrun.simulation.participation_history import copied, initial_history, next_history
 from fedrun.simulation.prepared_federation import prepare_federation
 from fedrun.simulation.round_runner import RoundRunner
 from fedrun.simulation.round_work import RoundWork
@@ -210,6 +211,7 @@ class Simulation:
             totals=totals + active.costs.of_start(),
             membership=membership,
             last_mean=models[0].model if self.experiment.evaluation.client_means else None,
+            history=initial_history(self.experiment.selection, len(active.phase.federation.train)),
         )
 
     def _initial_server(self, active: ActivePhase, number: int) -> ServerState:
@@ -254,9 +256,10 @@ class Simulation:
             round=round,
             rounds=phase.end,
             size=size,
-            samples=phase.federation.train.sizes.clone(),  # a user's rule could change them in place
+            samples=phase.federation.train.sizes.clone(),  # a user's rule could change tensors in place
             losses=losses,
             thresholds=thresholds,
+            history=copied(state),
         )
 
     def advance(self, state: State, progress: RoundProgress = lambda done, cohort: None) -> tuple[State, Metrics]:
@@ -286,8 +289,10 @@ class Simulation:
         end = None if uploads.time is None else uploads.time + active.costs.server_seconds
         privacy = self.experiment.privacy
         if not len(cohort) and not privacy.sees_sums_only:
-            costs = Totals(virtual_seconds=active.costs.server_seconds) + late
-            unchanged = replace(state, round=state.round + 1, totals=_until(end, state.totals + costs))
+            totals = state.totals + Totals(virtual_seconds=active.costs.server_seconds) + late
+            seconds = torch.zeros(0, dtype=torch.float64)
+            history = next_history(self.experiment.selection, state, phase, cohort, empty_round(state), seconds)
+            unchanged = replace(state, round=state.round + 1, totals=_until(end, totals), history=history)
             return unchanged, {**metrics, "time/round_s": time.perf_counter() - began}
         if "threshold" in phase.client.wants:
             _ = self.thresholds  # by all ranks together, also those that train no client of this round
@@ -318,7 +323,7 @@ class Simulation:
         }
         if phase.clustering.several:
             metrics |= {"clusters/models": float(len(models)), "clusters/trained": float(len(result.accepted))}
-        costs = active.costs.of_round(cohort, result) + late
+        costs = active.costs.of_round(cohort, result)
         training = uploads.training
         if training.starts:
             training = training.with_received(state.training, state.round, phase.broadcast(state.server))
@@ -327,10 +332,11 @@ class Simulation:
             round=state.round + 1,
             models=models,
             client_states=client_states,
-            totals=_until(end, state.totals + costs),
+            totals=_until(end, state.totals + costs.totals + late),
             membership=result.membership,
             training=training,
             last_mean=last_mean,
+            history=next_history(self.experiment.selection, state, phase, cohort, result, costs.seconds),
         ), metrics
 
     def _idle(self, state: State, runner: RoundRunner, job: CohortJob, client_states: ClientStates) -> ClientStates:

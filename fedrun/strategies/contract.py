@@ -12,10 +12,15 @@ from fedrun.system.errors import InputError
 def mistake(part: object, method: str, returned: object, allowed: str) -> InputError:
     """The error for a method of an object, with the type or shape of what it has returned, or a description."""
     if isinstance(returned, torch.Tensor):
-        returned = f"{str(returned.dtype).removeprefix('torch.')} {list(returned.shape)}"
+        returned = kind(returned)
     elif not isinstance(returned, str):
         returned = type(returned).__name__
     return InputError(f"{owner(part)}.{method}: returned {returned}; allowed: {allowed}")
+
+
+def kind(tensor: torch.Tensor) -> str:
+    """A tensor's type and shape, such as ``float32 [4810]``."""
+    return f"{tensor.dtype} {list(tensor.shape)}".removeprefix("torch.")
 
 
 def owner(part: object) -> str:

@@ -92,6 +92,8 @@ class CohortUpdate(Senders):
         processed: a row for each participant, also for those that are left out: its number, the samples that it has
             processed forward and backward, and those in forward passes only, int64 ``[n, 3]``.
         sample_weight: the weight of the samples of these means: of most tasks their number.
+        losses: mean training loss of each client over the samples that it has processed, float64 ``[C]``; NaN if their
+            weights are 0.
         measures: measurements by the transforms of uploads, float64 ``[C]`` each.
         squared_norms: ‖y_k − x‖² over the parameters of each client's model as it has arrived, where x is the
             broadcast one: float64 ``[C]``; None if not requested.
@@ -108,6 +110,7 @@ class CohortUpdate(Senders):
     score: float = math.nan
     processed: torch.Tensor = field(default_factory=lambda: torch.zeros(0, 3, dtype=torch.int64))
     sample_weight: float = 0.0
+    losses: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
     measures: Vectors = field(default_factory=dict)
     squared_norms: torch.Tensor | None = None
     represented: float | None = None

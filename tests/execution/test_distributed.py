@@ -153,6 +153,7 @@ FURTHER = [
                 "privacy.accountant=rdp",
             ),
         ),
+        (3, ("participation=oort", "clock=lognormal", "clients_per_round=4")),  # a history of all ranks' clients
         (2, ("strategy=solo", "population.test_share=0.3")),
         (3, ("model=mlp", "strategy=fedper", "clients_per_round=3", "evaluation.precision=bfloat16")),
         (2, ("strategy=apfl", "population.test_share=0.3", "hardware.executor=vectorized")),

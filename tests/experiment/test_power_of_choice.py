@@ -33,6 +33,7 @@ def candidates(samples: list[int], losses: list[float], size: int, round: int = 
         samples=torch.tensor(samples),
         losses=lambda clients: values[clients],
         thresholds=lambda: pytest.fail("no thresholds are needed"),
+        history={},
     )
 
 

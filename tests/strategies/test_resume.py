@@ -40,6 +40,7 @@ CASES = {strategy: (f"strategy={strategy}",) for strategy in FOR_SMALL_MODELS} |
         "participation=flexible",
         "participation.mandatory_share=0.2",
     ),
+    "clients that are chosen by what they did before": ("participation=oort", "clock=lognormal", "clients_per_round=3"),
     "reversed updates and idle clients": ("strategy=fedumf", "attack=sign_flip", "attack.share=0.25"),
     "errors of compressed uploads": ("strategy=scaffold", "compression=topk", "compression.memory_decay=0.5"),
     "a bound that follows the uploads": (

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 from fedrun.config.config_class import config_class
+from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import generator, numpy_generator
 
 
@@ -45,6 +46,7 @@ class Candidates:
         losses: computes F_k(w), the mean loss of the model that a client uses (the global one, its cluster's, or
             its own) on its training samples, float64 ``[c]``, given the numbers of some clients, int64 ``[c]``.
         thresholds: returns ρ_k, float64 ``[N]``, if the clients have thresholds (``appeal``).
+        history: what the rule has kept of earlier rounds (:meth:`Participation.next_history`).
     """
 
     seed: int
@@ -54,6 +56,28 @@ class Candidates:
     samples: torch.Tensor
     losses: Callable[[torch.Tensor], torch.Tensor]
     thresholds: Callable[[], torch.Tensor]
+    history: Vectors
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """What the server knows, after a round, of the clients whose uploads it has used.
+
+    Attributes:
+        round: t = 0, 1, ..
+        clients: int64 ``[C]``, in the order of selection; C may be 0.
+        samples: n_k, the training samples of each, int64 ``[C]``.
+        losses: mean training loss of each over the samples that it has processed in the round, float64 ``[C]``; NaN if
+            their weights are 0.
+        seconds: virtual time of each from the broadcast to the end of its upload, float64 ``[C]``; zeros without a
+            clock.
+    """
+
+    round: int
+    clients: torch.Tensor
+    samples: torch.Tensor
+    losses: torch.Tensor
+    seconds: torch.Tensor
 
 
 @config_class
@@ -102,3 +126,21 @@ class Participation:
             ``clients/``, such as ``clients/willing``.
         """
         return select(candidates.seed, candidates.round, len(candidates.samples), candidates.size), {}
+
+    def initial_history(self, clients: int) -> Vectors:
+        """What the rule keeps between rounds, before the first one: CPU tensors by name; {}: nothing.
+
+        Args:
+            clients: N.
+        """
+        return {}
+
+    def next_history(self, history: Vectors, outcome: RoundOutcome) -> Vectors:
+        """What the rule keeps after a round: new tensors of the same names, shapes and types. It is called after every
+        round if there is a history, also if no client took part.
+
+        Args:
+            history: before the round; it must not be changed.
+            outcome: see :class:`RoundOutcome`.
+        """
+        return history
