@@ -88,7 +88,8 @@ def _client_rows(
     for client in federation.attackers:
         rows[client]["attacker"] = True
     if unseen is not None:
-        rows += _rows(unseen.train, of_unseen.pop("", None), False, unseen.flipped, task, "test", of_unseen)
+        evaluated_on = "train" if unseen.test is None else "test"
+        rows += _rows(unseen.train, of_unseen.pop("", None), False, unseen.flipped, task, evaluated_on, of_unseen)
     pooled = None
     if not is_personal(phase.client):  # otherwise there is no common model
         pooled = ClientResults(*per_client(evaluator.results(state, test.samples), test))

@@ -363,6 +363,21 @@ def test_the_rows_of_clients_with_thresholds_and_without_tests(make_experiment, 
         assert (row["evaluated_on"], row["threshold"], row["appeal"]) == ("train", 1.0, loss.item() < 1.0)
 
 
+def test_the_rows_of_unseen_clients_with_thresholds_and_without_tests(make_experiment, tmp_path):
+    """Their losses are compared on their training samples, and their rows say so."""
+    population = replace(TESTED, test_share=0.0)
+    simulation = Simulation(make_experiment(network=mlp, population=population, appeal=constant(1.0)))
+    state, unseen = simulation.initial(), simulation.federation.unseen
+    network = mlp(simulation.dataset.spec)
+    network.load_state_dict(simulation.network.layout.views(state.server.model.clone()))
+    assert unseen is not None and unseen.test is None
+    for client, row in enumerate(rows_of(simulation, state, tmp_path)[len(simulation.federation.train) :][:2]):
+        assert row["client"] == unseen.train.name(client)
+        loss, _ = measured(network, simulation, unseen.train[client])
+        assert (row["loss"], row["accuracy"]) == (pytest.approx(loss, rel=1e-5), None)
+        assert (row["evaluated_on"], row["appeal"]) == ("train", loss < 1.0)
+
+
 def personal(simulation, state):
     """Every client's own network."""
     for client in range(len(simulation.federation.train)):
