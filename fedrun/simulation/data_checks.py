@@ -11,6 +11,7 @@ from fedrun.config.own_methods import is_fedruns
 from fedrun.data.datasets.base import Dataset, Users
 from fedrun.data.datasets.in_memory import require_labels
 from fedrun.data.federation import ClientIndices, Federation
+from fedrun.data.tasks.symbols import TokenClassification
 from fedrun.data.tasks.trial import check_task
 from fedrun.experiment.experiment import Experiment
 from fedrun.system.errors import InputError
@@ -50,6 +51,12 @@ def check_loaded(key: str, dataset: Dataset) -> None:
         names = dataset.class_names
         if len(names) != spec.classes or not all(isinstance(name, str) for name in names):
             raise InputError(f"{key}: class_names={names}; allowed: {spec.classes} strings")
+    spec.task.check_targets(targets, spec.classes, key)
+    if isinstance(spec.task, TokenClassification) and targets.shape != inputs.shape:
+        raise InputError(
+            f"{key}: samples {list(inputs.shape)} with targets {list(targets.shape)}; allowed: a class for every "
+            f"symbol, {list(inputs.shape)}"
+        )
     if dataset.users is not None:
         _check_users(key, dataset.users, len(targets))
     if not is_fedruns(type(spec.task)):

@@ -17,6 +17,10 @@ from fedrun.data.datasets.in_memory import in_memory
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.partitions.base import Partition
 from fedrun.data.partitions.train_split import with_pooled_test
+from fedrun.data.tasks.base import Task
+from fedrun.data.tasks.multi_label import MultiLabel
+from fedrun.data.tasks.regression import Regression
+from fedrun.data.tasks.symbols import TokenClassification
 from fedrun.experiment.experiment import Experiment, build_experiment
 from fedrun.simulation.prepared_federation import prepare_federation
 from fedrun.simulation.simulation import Simulation
@@ -277,6 +281,31 @@ LOADED: dict[str, tuple[Callable[[], object], str]] = {
     "offsets": (lambda: users("abc", [0, 2, 1, 4]), r"3 users are tensor.*; allowed: .*, ascending from 0 to 4$"),
     "user": (lambda: users((1, 2), [0, 2, 4]), "a user is named 1; allowed: strings$"),
     "training users": (lambda: users("ab", [0, 2, 4], training=3), "3 of 2 users are training users; allowed: 0 to 2"),
+}
+
+
+def of_task(task: Task, targets: list[Any], dtype: torch.dtype) -> Dataset:
+    return changed(spec=replace(SPEC, task=task), targets=torch.tensor(targets, dtype=dtype))
+
+
+# A loss would compare every output with the targets of all samples, or leave out targets beyond the samples' symbols.
+LOADED |= {
+    "numbers without a dimension": (
+        lambda: of_task(Regression(), [0, 1, 2, 3], torch.float32),
+        r"^dataset=Mine: targets \[4\]; allowed: numbers \[n, 3\]$",
+    ),
+    "labels without a dimension": (
+        lambda: of_task(MultiLabel(), [0, 1, 1, 0], torch.uint8),
+        r"^dataset=Mine: targets \[4\]; allowed: 0 or 1 for each label \[n, 3\]$",
+    ),
+    "more tags than symbols": (
+        lambda: of_task(TokenClassification(), [[0, 1, 2]] * 4, torch.int64),
+        r"^dataset=Mine: samples \[4, 2\] with targets \[4, 3\]; allowed: a class for every symbol, \[4, 2\]$",
+    ),
+    "tag of no class": (
+        lambda: of_task(TokenClassification(), [[0, 3]] * 4, torch.int64),
+        "^dataset=Mine: a target is 3; allowed: integers from 0 to 2$",
+    ),
 }
 
 
