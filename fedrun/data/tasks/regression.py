@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ class Regression(Task):
 
     Attributes:
         mean: mean of the training targets, one number per output or one for all.
-        std: their standard deviations, in the same form.
+        std: their standard deviations, above 0, in the same form.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -33,6 +34,13 @@ class Regression(Task):
         require_shape(targets, (outputs,), "numbers", where)
         if not targets.is_floating_point() or not targets.isfinite().all():
             raise InputError(f"{where}: targets of {targets.dtype}, or not finite; allowed: finite float32 numbers")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, outputs):
+                raise InputError(
+                    f"{where}: the {name} of Regression has {len(values)} numbers; allowed: 1 or {outputs}"
+                )
+        if not all(map(math.isfinite, (*self.mean, *self.std))) or min(self.std) <= 0:
+            raise InputError(f"{where}: {self}; allowed: finite numbers, with every std above 0")
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         # (1/k) Σ_j (f_j(x) − (y_j − m_j) / s_j)²

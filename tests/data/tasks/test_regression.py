@@ -51,3 +51,18 @@ def test_r2_of_targets_that_do_not_vary_is_unknown() -> None:
 def test_targets_that_are_no_numbers(targets: torch.Tensor, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Regression().check_targets(targets, 1, "t")
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (Regression(mean=(0.0, 1.0, 2.0)), "^t: the mean of Regression has 3 numbers; allowed: 1 or 2$"),
+        (Regression(std=()), "^t: the std of Regression has 0 numbers; allowed: 1 or 2$"),
+        (Regression(std=(1.0, 0.0)), r"^t: Regression\(.*std=\(1.0, 0.0\)\); allowed: .* every std above 0$"),
+        (Regression(mean=(math.nan,)), r"^t: Regression\(mean=\(nan,\), .*\); allowed: finite numbers"),
+    ],
+)
+def test_scales_that_do_not_fit_the_targets(task: Regression, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        task.check_targets(torch.zeros(3, 2), 2, "t")
+    TASK.check_targets(torch.zeros(3, 2), 2, "t")
