@@ -193,8 +193,9 @@ def in_memory(
 ) -> Dataset:
     """The dataset of a training and a test split without users."""
     inputs = np.concatenate([train[0], test[0]])
-    targets = np.concatenate([train[1], test[1]])
-    targets = targets.astype(np.float32 if targets.dtype.kind == "f" else np.int64)
+    stored = np.float32 if "f" in (train[1].dtype.kind, test[1].dtype.kind) else np.int64
+    # with a dtype, because uint64 and int64 would become float64
+    targets = np.concatenate([train[1], test[1]], dtype=stored, casting="unsafe")
     return Dataset(
         spec=spec,
         encoding=encoding,

@@ -38,6 +38,14 @@ def test_arrays_are_a_dataset():
     assert features.fingerprint != dataset.fingerprint
 
 
+def test_integers_of_two_types_are_classes():
+    """NumPy's common type of uint64 and int64 is float64."""
+    (images, classes), test = split(20), split(5)
+    mixed = fedrun.InMemory.of((images, classes.astype(np.uint64)), test, classes=3).load()
+    same = fedrun.InMemory.of((images, classes), test, classes=3).load()
+    assert mixed.targets.dtype == torch.int64 and mixed.fingerprint == same.fingerprint
+
+
 def test_an_experiment_on_arrays(default_experiment):
     images, classes = split(40)
     own = fedrun.InMemory.of((images, classes), split(10), classes=3)
