@@ -114,8 +114,8 @@ class Federation:
     Attributes:
         dataset: the samples.
         train: the clients that training draws its cohorts from, with their training samples.
-        test: the pooled samples on which the global model is tested: one entry per held-out user, or a single entry if
-            the test set has no users.
+        test: the pooled samples on which the global model is tested: one entry per user, or a single entry if the test
+            set has no users.
         client_test: test samples of the clients in ``train``, in their order and under their names; None if they have
             none.
         unseen: clients of the same distribution that never train.

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from fedrun.data.federation import Federation
 from fedrun.runs.display.picture_file import save_figure
@@ -50,11 +51,20 @@ def _holders(federation: Federation) -> str:
     if federation.has_pooled_test or not len(federation.test):
         return "in one pooled set"
     names = federation.test.names or ()
-    training = len(set(federation.train.names or ()).intersection(names))
+    training = len(_training_users(federation).intersection(names))
     users = f"of {len(federation.test):,} {'' if training else 'held-out '}{'user' if len(names) == 1 else 'users'}"
     if 0 < training < len(names):
         return f"{users}, {training:,} of whom also {'trains' if training == 1 else 'train'}"
     return f"{users}, who also {'trains' if training == 1 else 'train'}" if training else users
+
+
+def _training_users(federation: Federation) -> set[str]:
+    """The clients that train, and the users whose samples they have: several clients may divide a user's."""
+    names, users = set(federation.train.names or ()), federation.dataset.users
+    if users is not None and federation.evaluation_split == "test":  # validation may hold out clients, not users
+        owners = torch.bucketize(federation.train.samples, users.offsets[1:-1], right=True)
+        names.update(users.names[user] for user in torch.unique(owners).tolist())
+    return names
 
 
 def _own_tests(federation: Federation) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrun.data.datasets.base import Dataset, Scaled, Spec
+from fedrun.data.datasets.base import Dataset, Scaled, Spec, Users
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.runs.display.federation import COLUMNS, plot_labels, plot_sizes, summarise
 
@@ -72,6 +72,19 @@ def test_whose_samples_are_the_test(train, test, words):
     federation = federation_of([0, 1, 0, 1], [[2], [3]], parts, 2)
     named = replace(federation, train=replace(federation.train, names=train), test=replace(federation.test, names=test))
     assert summarise(named).splitlines()[2] == f"test      {len(test)} samples {words}"
+
+
+def test_users_whose_samples_several_clients_divide_also_train():
+    """Users a and b have two training samples each and one for the test; partition=domains names clients a/0, a/1."""
+    federation = federation_of([0, 1, 0, 1, 0, 1], [[0], [1], [2], [3]], [[4], [5]], 2)
+    users = Users(("a", "b", "a", "b"), torch.tensor([0, 2, 4, 5, 6]), 2)
+    divided = replace(
+        federation,
+        dataset=replace(federation.dataset, users=users),
+        train=replace(federation.train, names=("a/0", "a/1", "b/0", "b/1")),
+        test=replace(federation.test, names=("a", "b")),
+    )
+    assert summarise(divided).splitlines()[2] == "test      2 samples of 2 users, who also train"
 
 
 def test_the_clients_own_tests_are_named():
