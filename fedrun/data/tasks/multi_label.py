@@ -41,13 +41,14 @@ class MultiLabel(Task):
 
     def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
         targets, predictions = results.targets.bool(), results.predictions
-        precisions = [average_precision(targets[:, label], predictions[:, label]) for label in range(outputs)]
-        known = [precision for precision in precisions if not math.isnan(precision)]
+        # over the labels that some sample has; NaN if the model has diverged for one of them
+        labels = targets.any(0).nonzero().flatten().tolist()
+        precisions = [average_precision(targets[:, label], predictions[:, label]) for label in labels]
         predicted = predictions > 0.5
         correct, occurrences = (predicted & targets).sum(0).double(), (predicted.sum(0) + targets.sum(0)).double()
         return {
             "subset_accuracy": results.mean_score,
-            "map": sum(known) / len(known) if known else math.nan,
+            "map": sum(precisions) / len(precisions) if precisions else math.nan,
             # F1_c = 2 TP_c / (2 TP_c + FP_c + FN_c), over the labels that occur in truth or predictions
             "f1": (2 * correct / occurrences)[occurrences > 0].mean().item(),
         }

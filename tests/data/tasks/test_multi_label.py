@@ -47,6 +47,13 @@ def test_outputs_that_are_no_numbers_have_no_rank() -> None:
         assert math.isnan(average_precision(torch.tensor(targets), torch.full((2,), math.nan)))
 
 
+def test_a_label_without_a_rank_is_not_left_out_of_the_mean() -> None:
+    """The first label is ranked perfectly; that of the second is unknown, and so is their mean."""
+    targets = torch.tensor([[1, 0], [0, 1]], dtype=torch.uint8)
+    predictions = torch.tensor([[0.9, math.nan], [0.1, 0.8]], dtype=torch.float64)
+    assert math.isnan(SampleResults(torch.zeros(2), predictions, targets, TASK).metrics(2)["map"])
+
+
 def test_labels_that_no_sample_has_are_left_out() -> None:
     assert math.isnan(average_precision(torch.tensor([False, False]), torch.tensor([0.1, 0.9])))
     targets = torch.tensor([[1, 0], [0, 0]], dtype=torch.uint8)
