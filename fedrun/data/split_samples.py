@@ -14,7 +14,8 @@ from fedrun.data.offsets import offsets_of
 log = logging.getLogger(__name__)
 
 HeldOut = Literal["auto", "random", "last"]
-"""Which of a client's samples are held out. ``auto``: ``last`` for windows of text, otherwise ``random``."""
+"""Which of a client's samples are held out. ``auto``: ``last`` for samples that overlap, such as successive windows of
+text, otherwise ``random``."""
 
 
 def split_samples(
