@@ -79,7 +79,7 @@ class Population:
             if not len(test.select(~unseen).samples):
                 raise InputError(
                     f"population.test_share={self.test_share:g}: no client that trains has enough samples for a test "
-                    "sample; allowed: 0, or a larger share"
+                    "sample; allowed: 0, a larger share, or clients with more samples"
                 )
         if not unseen.any() and not flipped.any() and not self.test_share:
             return federation

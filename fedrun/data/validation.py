@@ -60,7 +60,8 @@ class Validation:
         train, held_out = split_samples(federation.train, self.share, self.samples, overlap, draw, "validation.samples")
         if not len(held_out.samples):
             raise InputError(
-                f"validation.share={self.share}: no client has enough samples to hold one out; allowed: a larger share"
+                f"validation.share={self.share}: no client has enough samples to hold one out; allowed: a larger "
+                "share, or clients with more samples"
             )
         return replace(
             federation,

@@ -166,7 +166,7 @@ class ColumnKeys:
         """What is wrong with the types of the targets."""
         names = [] if self.texts else [name for name in targets if name in table.column_names]  # others are repeated
         if wrong := [name for name in names if not numeric(table, name)]:
-            yield f"dataset.{self.key}: column {', '.join(wrong)} has strings; it must have numbers"
+            yield f"dataset.{self.key}: targets that are not numbers: {', '.join(wrong)}"
 
 
 def _gaps(table: pyarrow.Table) -> dict[str, tuple[int, int]]:

@@ -72,7 +72,7 @@ def test_several_labels(tmp_path: Path) -> None:
         ),
         ("tabular_regression", "[price,size,price]", "dataset.labels: names price twice"),
         ("tabular_regression", "[]", "dataset.labels: which column is predicted"),
-        ("tabular_regression", "[part]", "dataset.labels: column part has strings; it must have numbers"),
+        ("tabular_regression", "[part]", "dataset.labels: targets that are not numbers: part"),
     ],
 )
 def test_wrong_columns(tmp_path: Path, option: str, labels: str, message: str) -> None:
@@ -87,7 +87,7 @@ def test_texts_cannot_be_predicted_as_numbers(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match=message):
         load(tmp_path, "tabular_regression", table="part,a,price\ntrain,1,low\ntest,2,high\n")
-    with pytest.raises(InputError, match=r"dataset.labels: column y has strings; it must have numbers"):
+    with pytest.raises(InputError, match=r"dataset.labels: targets that are not numbers: y"):
         load(tmp_path, "tabular_regression", table="part,a,y\ntrain,1,low\ntest,2,high\n")
 
 
