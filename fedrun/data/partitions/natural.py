@@ -31,8 +31,10 @@ class Natural(Partition):
     test users, both in the dataset's order. Users with too few samples are dropped after the split, as in TurboSVM-FL.
 
     With LEAF's ``all_data`` files the keys are those of its scripts: ``sample_fraction`` is ``--sf``, the dataset's own
-    ``min_samples`` is ``-k`` and ``train_fraction`` is ``--tf`` of a split by user. LEAF's split by sample is
-    ``population.test_share``; by default that is LEAF's temporal split where samples are windows of text that overlap.
+    ``min_samples`` is ``-k`` and ``train_fraction`` is ``--tf`` of a split by user. With a ``sample_fraction`` below 1
+    users differ from LEAF's, which draws them file by file, cuts the samples of the last one, and drops users with few
+    samples after that, not before. LEAF's split by sample is ``population.test_share``; by default that is LEAF's
+    temporal split where samples are windows of text that overlap.
 
     Attributes:
         sample_fraction: share of all samples, in (0, 1]: whole users are drawn, for training and test alike, until
