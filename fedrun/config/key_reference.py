@@ -245,7 +245,8 @@ def _entries(group: str, option: str, files: Mapping[str, Path], comments: Comme
         for name in keys:
             owner = str(node.get("_target_", owner)) if isinstance(node, Mapping) else owner
             node = node.get(name) if isinstance(node, Mapping) else None
-        if keys[0] not in ("defaults", "hydra") and keys[-1] != "_target_" and not isinstance(node, Mapping):
+        has_keys = isinstance(node, Mapping) and bool(node)  # {} is a value
+        if keys[0] not in ("defaults", "hydra") and keys[-1] != "_target_" and not has_keys:
             key = ".".join(filter(None, [package, *keys]))
             before = entries.get(key, KeyEntry(key, node, comment, owner, choice))
             entries[key] = KeyEntry(key, node, comment or before.comment, owner or before.owner, choice)

@@ -309,6 +309,9 @@ def test_on_the_command_line(checking: Fedrun, tmp_path: Path, arguments: str, s
 
 def test_keys_of_launchers_and_sweepers() -> None:
     assert explain_key("hydra.launcher.minutes", Experiment).endswith("default  240 with hydra/launcher=cluster")
+    parameters = explain_key("hydra.launcher.parameters", Experiment).splitlines()  # its default is an empty mapping
+    assert parameters[0].startswith("hydra.launcher.parameters: further parameters of submitit: ")
+    assert parameters[1:] == ["  default  {} with hydra/launcher=cluster"]
 
 
 def test_the_place_of_an_option_of_another_group_is_explained() -> None:
