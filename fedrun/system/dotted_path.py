@@ -96,6 +96,6 @@ def _described(error: Exception, module: ModuleType | None = None) -> str:
     if isinstance(error, SyntaxError):  # names its line
         return f"{type(error).__name__}: {error}"
     lines = traceback.extract_tb(error.__traceback__)
-    own = [line for line in lines if module is not None and line.filename == module.__file__]
+    own = [line for line in lines if line.filename == getattr(module, "__file__", None)]  # builtins has no file
     last = (own or lines)[-1]
     return f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"

@@ -221,6 +221,7 @@ def test_outputs_of_another_shape_are_refused():
             "target=users_networks.network: of type Flatten; allowed: the dotted path",
         ),
         ("users_networks.fails", r"fails: raises AttributeError: 'Spec' .* 'width' \(.*users_networks.py, line 9\)$"),
+        ("builtins.len", r"len: raises TypeError: object of type 'Spec' has no len\(\) "),
         ("users_networks.Doubled", r"Doubled: too many positional arguments; allowed: a function that takes a Spec$"),
         ("users_networks.nothing", "^model.target=users_networks.nothing: returns a NoneType"),
         ("users_networks.two", "two: missing a required argument: 'width'; allowed: a function that takes a Spec$"),
