@@ -60,7 +60,17 @@ def needs_quotes(text: str) -> bool:
         return False
 
 
-EXPANDED = ("data_dir", "cache_dir", "initial.path", "appeal.path", "dataset.file", "dataset.name", "dataset.vectors")
+EXPANDED = (
+    "data_dir",
+    "cache_dir",
+    "initial.path",
+    "appeal.path",
+    "dataset.data_dir",
+    "dataset.cache_dir",
+    "dataset.file",
+    "dataset.name",
+    "dataset.vectors",
+)
 """The keys in whose values a ``~`` at the beginning means the home folder."""
 
 

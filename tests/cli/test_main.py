@@ -72,6 +72,10 @@ REFUSED = [
         "data_dir=~/d: ~ needs quotes that the shell leaves; allowed: 'data_dir=\"~/d\"', or the path in full\n",
     ),
     (
+        "dataset=mnist dataset.data_dir=~/d",
+        "dataset.data_dir=~/d: ~ needs quotes that the shell leaves; allowed: 'dataset.data_dir=\"~/d\"', or ",
+    ),
+    (
         "-m seed=0,1 tracking.uri=~/my/store",
         "tracking.uri=~/my/store: ~ would be a folder of this name; allowed: the path in full, such as "
         '"tracking.uri=$HOME/my/store"\n',
