@@ -58,15 +58,17 @@ def check_sweep(config: DictConfig) -> None:
 
 
 def _check_plugins(config: DictConfig) -> None:
-    """Reject a sweeper or a launcher that Hydra does not accept, and a wrong number of jobs at once."""
+    """Reject a sweeper or a launcher that Hydra does not accept, and a launcher's numbers that are not positive."""
     for name in ("sweeper", "launcher"):
         settings = config.hydra.get(name)  # None: left out
         target = settings.get("_target_") if isinstance(settings, DictConfig) else settings
         if not str(target).startswith(("hydra_plugins.", "hydra._internal.core_plugins.")):  # Hydra accepts no others
             raise InputError(f"hydra.{name}: {in_message(target)} is not a {name}; allowed: hydra/{name}=OPTION")
-    jobs = config.hydra.launcher.get("jobs")
-    if jobs is not None and (type(jobs) is not int or jobs < 1):
-        raise InputError(f"hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null")
+    launcher = config.hydra.launcher
+    for key, or_null in (("jobs", "; or null"), ("minutes", ""), ("at_once", "")):
+        number = launcher.get(key)
+        if key in launcher and not (or_null and number is None) and (type(number) is not int or number < 1):
+            raise InputError(f"hydra.launcher.{key}={in_message(number)}: allowed: an integer, at least 1{or_null}")
 
 
 def _check_experiment(config: DictConfig) -> None:

@@ -512,12 +512,20 @@ def test_an_experiment_that_chooses_a_launcher_or_sweeper(checking: Fedrun, tmp_
     assert ended.err.startswith("fedrun: seed=-1: ")
 
 
-@pytest.mark.parametrize("jobs", ["0", "-1", "1.5", "all"])
-def test_an_impossible_number_of_jobs_at_once(fedrun: Fedrun, tmp_path: Path, jobs: str) -> None:
-    command = ("-m", "seed=0,1", *SETTING, f"hydra.launcher.jobs={jobs}")
-    ended = fedrun(*command, folder=tmp_path)
+@pytest.mark.parametrize(
+    ("launcher", "number", "or_null"),
+    [
+        *(("parallel", f"jobs={number}", "; or null") for number in ("0", "-1", "1.5", "all", "true")),
+        *(("cluster", number, "") for number in ("minutes=0", "minutes=null", "at_once=0")),
+    ],
+)
+def test_an_impossible_number_of_a_launcher(
+    fedrun: Fedrun, tmp_path: Path, launcher: str, number: str, or_null: str
+) -> None:
+    chosen = (f"hydra/launcher={launcher}", f"hydra.launcher.{number}")
+    ended = fedrun("-m", "seed=0,1", *SETTING, *chosen, folder=tmp_path)
     assert (ended.status, ended.out) == (2, "")
-    assert ended.err == f"fedrun: hydra.launcher.jobs={jobs}: allowed: an integer, at least 1; or null\n"
+    assert ended.err == f"fedrun: hydra.launcher.{number}: allowed: an integer, at least 1{or_null}\n"
 
 
 def test_outcomes_come_in_the_order_of_the_jobs(tmp_path: Path) -> None:
