@@ -150,7 +150,7 @@ class SampleGradients:
             self._check_separable(outputs.detach(), targets)
             for name, unmoved in ({} if frozen is None else self._views(frozen)).items():
                 gradients[name].masked_fill_(unmoved, 0.0)
-            norms = joint_norm([gradient.flatten(1) for gradient in gradients.values()])
+            norms = joint_norm([gradient.reshape(len(inputs), -1) for gradient in gradients.values()])
             if not bool((finite := norms.isfinite()).all()):  # such a sample counts as zero
                 for gradient in gradients.values():
                     gradient[~finite] = 0.0

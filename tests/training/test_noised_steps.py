@@ -70,6 +70,22 @@ def group_norm():
     return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(64, 3)))
 
 
+class Scale(nn.Module):
+    """A factor that is trained, a tensor without dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x):
+        return self.factor * x
+
+
+def scaled():
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(36, 5), Scale())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(5, 3)))
+
+
 def gradient_of(network, samples, index):
     loss = nn.functional.cross_entropy(
         network(samples.inputs[[index]].float() / 255), samples.targets[[index]], reduction="sum"
@@ -103,7 +119,7 @@ def generators():
     return torch.Generator().manual_seed(8), torch.Generator().manual_seed(9)
 
 
-@pytest.mark.parametrize("build", [perceptron, group_norm])
+@pytest.mark.parametrize("build", [perceptron, group_norm, scaled])
 @pytest.mark.parametrize(
     ("strategy", "mu"), [(SGD, 0.0), (FEDPROX, 0.5), (FedBABU(), 0.0)], ids=["sgd", "fedprox", "fedbabu"]
 )
