@@ -101,6 +101,11 @@ class LocalTraining:
                 f"local.lr_cosine_rounds={self.lr_cosine_rounds} with rounds={rounds}: the rate would be 0 before the "
                 "last round; allowed: at least as many as rounds, or null"
             )
+        if is_fedruns(type(self)) and not self.rate(rounds - 1):  # less than the smallest floating-point number
+            raise InputError(
+                f"local.lr_decay={self.lr_decay:g} with rounds={rounds}: the rate would be 0 in the last round; "
+                "allowed: a larger one, or more rounds from one decay to the next (local.lr_decay_rounds)"
+            )
         for round in range(0 if is_fedruns(type(self)) else rounds):  # the schedule is a user's
             rate: object = self.rate(round)
             if not (isinstance(rate, Real) and 0 < float(rate) < math.inf):

@@ -180,6 +180,8 @@ def test_rates_are_those_of_torchs_schedulers(name):
         ({"optimizer": "nesterov"}, r"local\.optimizer=nesterov with local\.momentum=0\.0: .* above 0"),
         ({"optimizer": "adam", "momentum": 0.9}, r"local\.optimizer=adam with local\.momentum=0\.9: allowed: 0"),
         ({"lr_cosine_rounds": 9}, r"local\.lr_cosine_rounds=9 with rounds=10: .* allowed: at least"),
+        # 0.1 times 1e-40 to the power 9 is less than 5e-324
+        ({"lr_decay": 1e-40}, r"^local\.lr_decay=1e-40 with rounds=10: the rate would be 0 in .* \(local\.lr_decay_"),
         (
             {"lr_warmup_rounds": 11},
             r"^local\.lr_warmup_rounds=11 with rounds=10: .* never reach local\.lr; allowed: at most as many as rou",
