@@ -94,8 +94,10 @@ def uniform_levels(vector: torch.Tensor, uniforms: torch.Tensor, bits: int) -> t
     """Buckets ``[n, u]`` rounded to 2^b levels from their smallest entry to their largest."""
     # step = (max − min) / (2^b − 1), m = min + step · level; a bucket of equal entries stays as it is
     least, most = vector.amin(-1, keepdim=True), vector.amax(-1, keepdim=True)
-    step = (most - least) / (2**bits - 1)
-    level = rounded((vector - least) / step.where(step > 0, 1), uniforms)
+    last = 2**bits - 1
+    step = (most - least) / last
+    # the division may round the largest entry's number up to more than the last level's
+    level = rounded((vector - least) / step.where(step > 0, 1), uniforms).clamp_max(last)
     return torch.where(step > 0, least + step * level, vector)
 
 

@@ -94,6 +94,14 @@ def test_quantisers_by_hand():
     assert scaled_levels(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, 1), 4).tolist() == [[0, 0, 0]]
 
 
+def test_no_level_is_above_the_last():
+    """16 bits: the largest entry has level 65 535, also where (max − min) / step is rounded to more than that."""
+    vectors = torch.randn(10_000, 2, generator=draw())
+    least, most = vectors.double().amin(1, keepdim=True), vectors.double().amax(1, keepdim=True)
+    levels = (uniform_levels(vectors, torch.zeros_like(vectors), 16).double() - least) / (most - least) * 65_535
+    assert levels.round().amax(1).unique().tolist() == [65_535]
+
+
 def test_a_bucket_of_denormal_numbers_stays_finite():
     tiny = torch.full((1, 5), 1e-42)
     levels = scaled_levels(tiny, torch.full((1, 5), 0.5), torch.linalg.vector_norm(tiny, dim=-1, keepdim=True), 7)
