@@ -238,9 +238,11 @@ def test_a_share_of_nobody_is_refused():
     attack = option("attack", "sign_flip", share=0.04)
     assert len(attack.attackers(13, 0)) == 1  # 0.52 rounds to one
     with pytest.raises(
-        InputError, match=r"^attack\.share=0\.04: less than half of one of 12 clients.* 0\.0833333 for one$"
+        InputError, match=r"^attack\.share=0\.04: at most half of one of 12 clients.* 0\.0833333 for one$"
     ):
         attack.attackers(12, 0)
+    with pytest.raises(InputError, match=r"^attack\.share=0\.1: at most half of one of 5 clients; .* 0\.2 for one$"):
+        option("attack", "sign_flip", share=0.1).attackers(5, 0)
 
 
 @pytest.mark.parametrize("executor", ["in_process", "vectorized"])

@@ -36,7 +36,7 @@ class Attack:
         count = round(self.share * clients)
         if self.share and not count:
             raise InputError(
-                f"attack.share={self.share:g}: less than half of one of {clients} clients; allowed: 0, or "
+                f"attack.share={self.share:g}: at most half of one of {clients} clients; allowed: 0, or "
                 f"{1 / clients:g} for one"
             )
         draw = numpy_generator(chosen_seed(self.seed, seed), "attackers")
