@@ -19,7 +19,7 @@ class GeometricMedian(WeightedServer):
 
     Attributes (besides those of :class:`WeightedServer`):
         iterations: R ≥ 1; 3 in the paper.
-        smoothing: ν > 0, the least distance that is divided by.
+        smoothing: ν > 0, the least distance by which a client's weight is divided.
     """
 
     iterations: Annotated[int, Ge(1)]

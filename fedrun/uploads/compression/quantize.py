@@ -23,7 +23,7 @@ class Quantize(Compressor):
     Attributes:
         rule: ``qsgd``: s = 2^(b−1) − 1 levels of the norm on either side of zero (1 for b = 1); ``uniform``: 2^b levels
             from the smallest entry to the largest; ``ternary``: −1, 0 or 1 times the largest magnitude, b is unused.
-        bits: b in [1, 16] per entry.
+        bits: b in [1, 16] per entry; for ``qsgd`` 1 is the same as 2, since three levels take two bits.
         bucket: number of consecutive entries that share a scale; null: all entries of a tensor, or of the vector.
         rounding: ``stochastic``, or ``nearest``, which is biased by up to half a level.
         scope: of a scale: ``tensor``: every parameter tensor is compressed by itself, because the scales of layers
@@ -46,7 +46,7 @@ class Quantize(Compressor):
 
     @property
     def levels(self) -> int:
-        """s of QSGD: levels on either side of zero, which fit into b bits; of one bit and of two bits it is 1."""
+        """s of QSGD: levels on either side of zero that fit into b bits; 1 for b = 1, which then takes two bits."""
         return max(1, (1 << (self.bits - 1)) - 1)
 
     def compress(self, vector: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
