@@ -7,6 +7,7 @@ from collections import Counter
 
 import torch
 
+from fedrun.config.allowed_values import shown
 from fedrun.config.own_methods import is_fedruns
 from fedrun.data.datasets.base import Dataset, Users
 from fedrun.data.datasets.in_memory import require_labels
@@ -246,7 +247,7 @@ def check_colluding(experiment: Experiment, federation: Federation, cohort: int)
     single = cohort == 1 or (experiment.participation.varies and cohort < clients)
     if single and not experiment.strategy.has_second_phase:
         raise InputError(
-            f"clients_per_round={experiment.clients_per_round:g} with {forges}: a round may have one client; "
+            f"clients_per_round={shown(experiment.clients_per_round)} with {forges}: a round may have one client; "
             "allowed: at least 2, with participation=everyone"
         )
 
@@ -265,7 +266,7 @@ def check_least_uploads(experiment: Experiment, clients: int, cohort: int) -> No
     least, participation = experiment.strategy.server.least_uploads, experiment.participation
     participants = participation.fewest(cohort, clients, experiment.first_rounds)
     for setting, fewest, allowed in (
-        (f"clients_per_round={experiment.clients_per_round:g}", cohort, f"{least} or more clients"),
+        (f"clients_per_round={shown(experiment.clients_per_round)}", cohort, f"{least} or more clients"),
         (experiment.chosen("participation"), participants, "participation=everyone"),
         (experiment.chosen("aggregation"), experiment.aggregation.fewest(cohort), "aggregation=synchronous"),
     ):

@@ -118,6 +118,9 @@ def test_a_cohort_that_is_too_small_for_krum_is_refused_before_anything_is_train
         InputError, match=r"^clients_per_round=4 with strategy/server=krum, .* 5 uploads: a round may have only 4; "
     ):
         Simulation(experiment)
+    everyone = replace(make_experiment(sizes=(3, 12, 8), strategy=experiment.strategy), clients_per_round=1.0)
+    with pytest.raises(InputError, match=r"^clients_per_round=1\.0 with .* a round may have only 3; "):  # all, not one
+        Simulation(everyone)
     varying = replace(experiment, clients_per_round=5, participation=option("participation", "bernoulli"))
     message = (
         r"^participation=bernoulli with strategy/server=krum, .* 5 uploads: a round may have only 1; allowed: part"
