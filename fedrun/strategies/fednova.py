@@ -48,7 +48,7 @@ class FedNovaClient(FedProx):
     def effective_steps(self, client: ClientInfo) -> torch.Tensor:
         """a_k = ‖a‖₁, the sum of the weights with which a client's gradients enter its displacement, ``[..., 1]``."""
         shrink = client.lr * self.mu
-        if not shrink:
+        if 1 - shrink == 1:  # 0, or less than the rounding error of 1
             return client.effective_steps
         # (1 − (1 − η μ)^K) / (η μ)
         return ((1 - (1 - shrink) ** client.steps.double()) / shrink).float()

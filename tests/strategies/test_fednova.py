@@ -54,6 +54,8 @@ def test_effective_steps_with_a_proximal_term():
     assert client.effective_steps(info).item() == pytest.approx(2.71, abs=1e-6)
     many = replace(info, steps=torch.tensor([[1.0], [2.0], [3.0]]))
     assert client.effective_steps(many).squeeze(1).tolist() == pytest.approx([1, 1.9, 2.71], abs=1e-6)
+    decayed = info_of((1,), 0, 3, 1e-17)  # three weights of 1 up to 1e-17, where 1 - (1 - 5e-18)^3 is rounded to 0
+    assert client.effective_steps(decayed).item() == 3
 
 
 @pytest.mark.parametrize("network", NETWORKS)
