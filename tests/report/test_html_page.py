@@ -21,6 +21,7 @@ from ..helpers.run_folders import rows
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PICTURE = b"\x89PNG picture"
 NODE = shutil.which("node")
+in_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
 
 
 @pytest.fixture
@@ -357,7 +358,7 @@ parent.postMessage(JSON.stringify(report), "*");
 """
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
+@in_chromium
 @pytest.mark.parametrize("width", [390, 1280])
 def test_in_a_browser(found, tmp_path, width):
     path = tmp_path / "page.html"
@@ -383,7 +384,7 @@ def test_in_a_browser(found, tmp_path, width):
     ]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
+@in_chromium
 def test_in_a_browser_without_any_metric(folders, tmp_path):
     """Runs that recorded costs only."""
     folders.write(0, [{"round": 0, "cost/params_up": 0}, {"round": 1, "cost/params_up": 5}])
@@ -409,7 +410,7 @@ parent.postMessage(JSON.stringify([left("rate=0.2"), left("")]), "*");
 """
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
+@in_chromium
 def test_settings_that_are_columns_are_filtered_too(folders, tmp_path):
     """Three keys differ between two settings, so the keys are rows."""
     for rate in (0.1, 0.2):
@@ -440,7 +441,7 @@ parent.postMessage(JSON.stringify(places), "*");
 """
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
+@in_chromium
 def test_values_of_long_names_are_not_cut_off_on_a_narrow_screen(folders, tmp_path):
     for kind in ("one", "other"):
         folders.write(0, rows(*[0.1] * 30), changes={"local.kind": f"{kind} with a name far wider than the screen is"})
@@ -448,3 +449,24 @@ def test_values_of_long_names_are_not_cut_off_on_a_narrow_screen(folders, tmp_pa
     path = tmp_path / "page.html"
     path.write_text(made(found).replace("</body>", f"{BESIDE_THE_POINTER}</body>"), encoding="utf-8")
     assert json.loads(browse(path, width=390)) == [[True, True]] * 5
+
+
+POINT = """
+<script>
+const points = [...document.querySelectorAll("#plot circle.line")];
+parent.postMessage(JSON.stringify(points.map((point) => getComputedStyle(point).fill)), "*");
+</script>
+"""
+
+
+@in_chromium
+def test_a_curve_of_one_point_has_its_own_colour(folders, tmp_path):
+    """Adaptive evaluations may record F1 in the last round only. The colours are #0072B2 and #D55E00."""
+    for rate in (0.1, 0.2):
+        content = rows(0.1, 0.2)
+        content[-1]["test/f1"] = rate
+        folders.write(0, content, changes={"local.rate": rate})
+    found, _ = settings(folders.found.runs)
+    path = tmp_path / "page.html"
+    path.write_text(made(found).replace("</body>", f"{POINT}</body>"), encoding="utf-8")
+    assert json.loads(browse(path, "#metric=test/f1")) == ["rgb(0, 114, 178)", "rgb(213, 94, 0)"]
