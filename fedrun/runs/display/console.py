@@ -142,7 +142,7 @@ class PlainLines(Observer):
             self._print_end("stopped", self._progress, round)
 
     def _print_end(self, word: str, progress: Progress, round: int) -> None:
-        if self._printed is not None and self._printed != progress.round and progress.row is not None:
+        if self._printed is not None and progress.row is not None and self._printed != round_of(progress.row):
             self._print_row(progress)
         self._print(f"{word} after round {round} of {progress.run.rounds}, {wording.duration(progress.elapsed)}")
 

@@ -108,6 +108,21 @@ def test_plain_lines_of_an_interrupted_resumed_run(run_info, clock):
     assert told[6:] == ["stopped after round 2 of 100, 1.0 s"]  # round 3 is not in the checkpoint
 
 
+def test_a_run_that_stops_between_two_evaluations_prints_no_line_twice(run_info, clock):
+    stream = io.StringIO()
+    lines = PlainLines(stream, 10.0, clock)
+    lines.on_start(run_info(targets=()))
+    for number in (0, 10):
+        clock.seconds += 10.0
+        lines.on_row(row(number, 0.5))
+    lines.on_client(12, 10, 10)
+    lines.on_stop(12)
+    lines.close()
+    told = [line.split() for line in stream.getvalue().splitlines()[3:]]
+    assert [words[0] for words in told[:-1]] == ["0", "10"]
+    assert " ".join(told[-1]) == "stopped after round 12 of 100, 20 s"
+
+
 def test_plain_lines_fit_80_columns_and_hold_no_control_codes(run_info, clock):
     stream = io.StringIO()
     lines = PlainLines(stream, 10.0, clock)
