@@ -31,9 +31,10 @@ def client_table(simulation: Simulation, state: State) -> pyarrow.Table:
     Loss, score (``accuracy`` of a classification), threshold and appeal are those of the final model, without tuning,
     on the client's own test samples (the loss on its training samples if thresholds are compared with training losses);
     null for a client without any. If no client has test samples, loss and score are those on the training samples, or
-    null if ``evaluation.train_clients`` excludes them. ``evaluated_on`` says which: ``test`` or ``train``. ``samples``
-    counts training samples, and test samples for holders of test samples. Clients' results by other models have columns
-    with the prefixes of the metrics' names: ``global_loss``, ``tuned_accuracy``.
+    null if ``evaluation.train_clients`` excludes them. ``evaluated_on`` says whether the score (without one the loss)
+    is on ``test`` or ``train`` samples. ``samples`` counts training samples, and test samples for holders of test
+    samples. Clients' results by other models have columns with the prefixes of the metrics' names: ``global_loss``,
+    ``tuned_accuracy``.
 
     All ranks of a run must call this.
     """
@@ -83,17 +84,21 @@ def _client_rows(
     seen = further.pop("", None)
     if federation.client_test is None and (trained := _training(simulation, state)) is not None:
         seen = trained if seen is None else replace(seen, score=trained.score)
-    evaluated_on = "train" if federation.client_test is None else "test"
-    rows = _rows(train, seen, True, federation.flipped, task, evaluated_on, further)
+    rows = _rows(train, seen, True, federation.flipped, task, _evaluated_on(federation.client_test), further)
     for client in federation.attackers:
         rows[client]["attacker"] = True
     if unseen is not None:
-        evaluated_on = "train" if unseen.test is None else "test"
-        rows += _rows(unseen.train, of_unseen.pop("", None), False, unseen.flipped, task, evaluated_on, of_unseen)
+        results, evaluated_on = of_unseen.pop("", None), _evaluated_on(unseen.test)
+        rows += _rows(unseen.train, results, False, unseen.flipped, task, evaluated_on, of_unseen)
     pooled = None
     if not is_personal(phase.client):  # otherwise there is no common model
         pooled = ClientResults(*per_client(evaluator.results(state, test.samples), test))
     return rows + _rows(test, pooled, False, None, task, "test")
+
+
+def _evaluated_on(tests: ClientIndices | None) -> str:
+    """The samples on which clients with these test samples are evaluated."""
+    return "train" if tests is None else "test"
 
 
 def _training(simulation: Simulation, state: State) -> ClientResults | None:
