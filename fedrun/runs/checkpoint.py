@@ -53,7 +53,7 @@ class Checkpoint:
         state: the simulation's state.
         metrics: content of ``metrics.jsonl``.
         tracking_id: identifier of the run's curve at a tracking service.
-        seconds: time spent on the run so far, over all its sessions.
+        seconds: time of the rounds and tests so far, over all the run's sessions.
         processes: number of processes that computed the newest round.
     """
 

@@ -63,7 +63,6 @@ class Session:
         data, appeal = simulation.dataset.fingerprint, experiment.appeal.fingerprint()
         frozen, initial = simulation.network.frozen_fingerprint, experiment.initial.fingerprint(experiment.seed)
         self.identity = Identity(self.record.hash, experiment.seed, data, appeal, frozen, initial)
-        self.began = time.perf_counter()
         self.decisions: Mapping[str, str] = {}
         self._metrics: MetricsFile | None = None  # of the leader
         self._saved: Checkpoint | None = None
@@ -139,10 +138,10 @@ class Session:
         saved, whatever ends the loop.
         """
         experiment, simulation = self.experiment, self.simulation
-        earlier_seconds, stop_signal = last.seconds, 0
+        earlier_seconds, began, stop_signal = last.seconds, time.perf_counter(), 0
 
         def reached(state: State) -> Checkpoint:
-            seconds = earlier_seconds + time.perf_counter() - self.began
+            seconds = earlier_seconds + time.perf_counter() - began
             written = Written() if self._metrics is None else self._metrics.written
             return Checkpoint(state, written, last.tracking_id, seconds, self.ranks.count)
 

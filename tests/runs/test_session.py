@@ -13,6 +13,7 @@ import random
 import re
 import shutil
 import signal
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -963,6 +964,17 @@ def test_the_time_of_earlier_sessions_counts(ran, tmp_path):
     folder = interrupted(ran, tmp_path, "rounds=4")
     altered(lambda content: content.update(seconds=1000.0))(folder / "checkpoint.pt")
     assert 1000 < summary(ran("rounds=4"))["seconds"] < 1100
+
+
+def test_the_time_in_which_a_tracker_starts_does_not_count(ran, monkeypatch):
+    clock, waited = time.perf_counter, [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + waited[0])
+
+    class Slow(Observer):
+        def on_start(self, run: RunInfo) -> None:
+            waited[0] = 1000.0
+
+    assert summary(ran("rounds=1", watched_by=(Slow(),)))["seconds"] < 1000
 
 
 def test_the_best_round_is_the_first_of_equals():
