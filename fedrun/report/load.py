@@ -214,8 +214,8 @@ class LoadedRun:
             client: predict with the network of this client (:meth:`client_network`), not with the global one.
 
         Raises:
-            InputError: the run is not finished, its data cannot be loaded, the samples have another shape, or there is
-                no such model.
+            InputError: the run is not finished, its data cannot be loaded, the samples have another shape, there is no
+                such model, or a batch would have no sample.
         """
         import numpy
         import torch
@@ -232,6 +232,8 @@ class LoadedRun:
         if samples.is_floating_point() and not stored.is_floating_point:  # such as pixels that are already divided
             found, allowed = (str(dtype).removeprefix("torch.") for dtype in (samples.dtype, stored))
             raise InputError(f"samples are {found}; allowed: {allowed}, as the dataset's inputs, before their encoding")
+        if batch_size < 1:
+            raise InputError(f"batch_size={batch_size}: allowed: at least 1")
         if client is not None and number is not None:
             raise InputError(f"client={client!r} and number={number}: allowed: one of the two")
         network = self.network(number) if client is None else self.client_network(client)

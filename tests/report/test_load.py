@@ -55,6 +55,8 @@ def test_a_run(tmp_path: Path, plain: None) -> None:
     assert run.predict(samples[:0]).shape == (0,)
     with pytest.raises(fedrun.InputError, match=r"^samples of shape \[64\]; allowed: \[n, 1, 8, 8\]$"):
         run.predict(samples[0].flatten())
+    with pytest.raises(fedrun.InputError, match=r"^batch_size=0: allowed: at least 1$"):
+        run.predict(samples, batch_size=0)
     with pytest.raises(fedrun.InputError, match=r"has no model 1; allowed: 0 to 0$"):
         run.network(1)
     assert torch.equal(run.network(0)[-1].weight, tensors["head.weight"])

@@ -155,7 +155,8 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
     }
     data, seeds = sorted({run.dataset for run in used}), sorted({run.seed for run in used})
     stand_ins = " with stand-ins for the paper's data or model" * (has_table(figure) and has_stand_ins(figure, one))
-    caption = f"scale {one}{stand_ins}; data {', '.join(data)}; seeds {', '.join(map(str, seeds))}"
+    fewer = " (some lines fewer)" * any(len(own) < len(seeds) for lines in panels.values() for own in lines.values())
+    caption = f"scale {one}{stand_ins}; data {', '.join(data)}; seeds {', '.join(map(str, seeds))}{fewer}"
     plot_panels(drawn, path, figure.against, f"{figure.title}\n{caption}")
     return figure.open
 

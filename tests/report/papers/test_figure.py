@@ -8,6 +8,7 @@ import pytest
 
 from fedrun.config.composed import compose
 from fedrun.config.options import options
+from fedrun.report.papers import figure as figure_module
 from fedrun.report.papers.cell_jobs import cell_configs
 from fedrun.report.papers.described_tables import load_table
 from fedrun.report.papers.figure import (
@@ -133,6 +134,17 @@ def test_a_figure_with_a_sweep_of_its_own(folders):
         InputError, match=r"the line alpha=0\.1 has runs of several settings, such as local\.lr=.* and "
     ):
         of_experiment(figure, "smoke", folders.found.runs)
+
+
+@pytest.mark.parametrize(("seeds", "named"), [((0,), "seeds 0"), ((0, 1), "seeds 0, 1 (some lines fewer)")])
+def test_a_caption_says_that_lines_have_different_seeds(folders, tmp_path, monkeypatch, seeds, named):
+    for seed, alpha in ((0, 1.0), *((seed, 0.1) for seed in seeds)):
+        config = job_config(["experiment=fedumf/figure_alpha", "scale=smoke", f"strategy.server.alpha={alpha}"])
+        folders.write(seed, rows(0.1, 0.8), strategy="fedumf", config=config)
+    titles = []
+    monkeypatch.setattr(figure_module, "plot_panels", lambda _, __, ___, title: titles.append(title))
+    draw_figure("fedumf/figure_alpha", "smoke", folders.found.runs, tmp_path / "figure.png")
+    assert titles[0].endswith(f"; {named}")
 
 
 def test_a_figure_that_does_not_exist():
