@@ -86,6 +86,7 @@ def _takes_adapters(layer: torch.nn.Module) -> bool:
     """
     import torch
 
+    from fedrun.models.multiply_adds import is_conv1d
+
     within_attention = isinstance(layer, torch.nn.modules.linear.NonDynamicallyQuantizableLinear)
-    # Conv1D of transformers (GPT-2) is a linear layer with a transposed weight
-    return type(layer).__name__ == "Conv1D" or (isinstance(layer, torch.nn.Linear) and not within_attention)
+    return is_conv1d(layer) or (isinstance(layer, torch.nn.Linear) and not within_attention)

@@ -27,14 +27,14 @@ def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
             positions = states.numel() // states.shape[-1]
         else:
             weights = [layer.weight]  # also where it is computed from other parameters
-            positions = output.numel() // layer.weight.shape[1 if _is_transposed(layer) else 0]
+            positions = output.numel() // layer.weight.shape[1 if is_conv1d(layer) else 0]
         total += positions * sum(weight.numel() for weight in weights)
 
     counted = (torch.nn.Linear, _ConvNd, torch.nn.RNNBase, torch.nn.MultiheadAttention)
     hooks = [
         layer.register_forward_hook(count)
         for layer in network.modules()
-        if isinstance(layer, counted) or _is_transposed(layer)
+        if isinstance(layer, counted) or is_conv1d(layer)
     ]
     training = [layer for layer in network.modules() if layer.training]
     network.eval()
@@ -49,6 +49,6 @@ def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
     return total
 
 
-def _is_transposed(layer: torch.nn.Module) -> bool:
-    """Whether it is the linear layer of GPT-2, with weights ``[in, out]``, of transformers, which may be missing."""
-    return type(layer).__name__ == "Conv1D"
+def is_conv1d(layer: torch.nn.Module) -> bool:
+    """Whether it is GPT-2's linear layer, with weights ``[in, out]``, of transformers, which may not be installed."""
+    return (type(layer).__module__, type(layer).__name__) == ("transformers.pytorch_utils", "Conv1D")

@@ -55,6 +55,22 @@ def test_the_linear_layer_of_gpt2() -> None:
     assert multiply_adds(linear, torch.zeros(3, 5)) == 3 * 5 * 7
 
 
+class Conv1D(nn.Module):
+    """A user's module, named as GPT-2's linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(2, 6, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.convolution(x)
+        return output
+
+
+def test_another_module_of_that_name() -> None:
+    assert multiply_adds(Conv1D(), torch.zeros(4, 2, 8)) == 4 * 8 * 6 * 2 * 3
+
+
 def test_nothing_is_left_behind() -> None:
     network = nn.Sequential(nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 2))
     network[0].eval()
