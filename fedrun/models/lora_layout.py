@@ -45,13 +45,15 @@ def adapters_of(layout: Layout) -> tuple[Adapter, ...]:
 
 
 def adapted_layers(network: torch.nn.Module) -> dict[str, Any]:
-    """peft's layers with adapters, by name."""
+    """The layers with adapters, peft's or a user's own, by name."""
     return {name: layer for name, layer in network.named_modules() if hasattr(layer, "lora_A")}
 
 
 def add_residuals(network: torch.nn.Module) -> None:
-    """Give each adapted layer a buffer R, zero at first, so that it computes with W0 + s (R + B A), in place."""
+    """Give each of peft's layers a buffer R, zero at first, so that it computes with W0 + s (R + B A), in place."""
     for layer in adapted_layers(network).values():
+        if not isinstance(layer.lora_A, torch.nn.ModuleDict):
+            continue  # not peft's: a user's layer with a matrix of this name
         a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
         layer.register_buffer(RESIDUAL, a.new_zeros(len(b), a.shape[1], requires_grad=False))
         layer.register_forward_hook(_with_residual)

@@ -376,6 +376,27 @@ def test_idle_clients_of_lower_rank_receive_less(simulation):
     assert after.bytes_down - before.bytes_down == 4 * numbers
 
 
+class OwnAdapter(torch.nn.Linear):
+    """A user's layer with a low-rank product, whose matrices have the names of peft's."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+        self.lora_A = torch.nn.Parameter(torch.rand(2, 4))
+        self.lora_B = torch.nn.Parameter(torch.zeros(3, 2))
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return super().forward(input) + input @ self.lora_A.T @ self.lora_B.T
+
+
+@pytest.mark.parametrize("name", ["fedit", "flora", "fedexlora"])
+def test_adapters_that_are_not_pefts(name):
+    server, network = option("strategy/server", name), encoder_and_head(OwnAdapter(), torch.nn.Identity())
+    server.prepare(network)
+    flat = FlatNetwork(network)
+    with pytest.raises(InputError, match=rf"^strategy/server={name}: the model has no low-rank adapters; allowed: "):
+        server.init(flat.vector, flat.layout, 2)
+
+
 @pytest.mark.parametrize(
     ("server", "ranks", "message"),
     [
