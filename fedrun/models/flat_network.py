@@ -24,7 +24,7 @@ from fedrun.models.cuda_graphs import CudaGraphs
 from fedrun.system.errors import InputError
 from fedrun.system.fingerprint import fingerprint
 
-RESIDUAL = "residual"
+RESIDUAL = "lora_residual"
 """The name of buffers that only the server changes: residuals that it adds to a layer's frozen weight."""
 
 

@@ -61,7 +61,7 @@ def add_residuals(network: torch.nn.Module) -> None:
 
 def _with_residual(layer: Any, inputs: tuple[torch.Tensor, ...], outputs: torch.Tensor) -> torch.Tensor:
     scale: float = layer.scaling["default"]
-    return outputs + torch.nn.functional.linear(inputs[0], layer.residual) * scale
+    return outputs + torch.nn.functional.linear(inputs[0], layer.get_buffer(RESIDUAL)) * scale
 
 
 def merged(network: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -37,6 +37,12 @@ def test_another_network_than_an_encoder_and_a_head(network):
         layout_of(network)
 
 
+def test_a_users_buffer_named_residual_is_sent(network):
+    network.encoder.register_buffer("residual", torch.ones(5))
+    layout = layout_of(network)
+    assert layout.uploaded == layout.size == 17 + 6 + 6 + 5
+
+
 def test_frozen_parameters_and_constants_lie_outside_of_the_vector(network):
     network.encoder[0].weight.requires_grad_(False)
     network.encoder.register_buffer("angles", torch.ones(5), persistent=False)
