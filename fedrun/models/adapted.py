@@ -56,11 +56,11 @@ class AdaptedModel(ModelConfig):
             spec: spec of the dataset.
             inner: the part of the network to which the names in keys refer; empty: the whole network.
             fresh: children of that part that are trained besides adapters, because their weights are new; None: it is
-                not known which are new, so that a head must be found.
+                not known which are new, so that a head must be found, unless ``freeze`` has the last linear layer.
 
         Raises:
             InputError: there is no such layer or parameter, the layer does not compute the outputs, the network rejects
-                the samples, or adapters would be trained around a frozen layer of outputs.
+                the samples, or adapters would be trained around outputs that are new and would be frozen.
         """
         check_network(network.float(), spec, self.key)
         known = network.get_submodule(inner)
@@ -76,7 +76,9 @@ class AdaptedModel(ModelConfig):
                 parameter.requires_grad_(False)
         head = split_head(network, known, spec, self.key, self.head)
         if self.lora.rank is not None:
-            if fresh is None and isinstance(head, torch.nn.Identity) and not self.freeze:
+            last = [module for module in known.modules() if type(module) is torch.nn.Linear][-1:]
+            chosen = any(not parameter.requires_grad for layer in last for parameter in layer.parameters())
+            if fresh is None and isinstance(head, torch.nn.Identity) and not chosen:
                 raise InputError(
                     f"model.lora.rank={self.lora.rank}: {self.key} has no linear layer that alone computes the outputs "
                     "and would be trained besides the adapters; allowed: another model, or null"

@@ -77,6 +77,36 @@ def test_a_vision_model_with_adapters_trains_them_and_its_head():
     assert layout.trainable == 2 * (576 + 1024) + 1024 * 10 + 10
 
 
+class Gated(torch.nn.Module):
+    """Its outputs are those of a convolution; it has a linear layer before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(1, 4, 3)
+        self.gate = torch.nn.Linear(4, 4)
+        self.outputs = torch.nn.Conv2d(4, 3, 1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(images)
+        gate = torch.sigmoid(self.gate(hidden.mean((2, 3))))
+        return self.outputs(hidden * gate[:, :, None, None]).mean((2, 3))
+
+
+def test_outputs_that_are_new_must_be_trained_whatever_else_is_frozen():
+    lora = LoRA(rank=2, alpha=4.0, targets=("gate",), dropout=0.0)
+    model = replace(option("model", "torchvision"), freeze=("first.*",), lora=lora)
+    with pytest.raises(InputError, match=r"^model.lora.rank=2: .* has no linear layer that alone computes the outputs"):
+        model.adapt(Gated(), Spec((1, 4, 4), 3))
+
+
+def test_a_last_layer_that_is_frozen_on_purpose():
+    lora = LoRA(rank=2, alpha=4.0, targets=("0",), dropout=0.0)
+    model = replace(option("model", "torchvision"), freeze=("2.*",), lora=lora)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
+    layout = layout_of(model.adapt(network, Spec((4,), 3)))
+    assert (layout.trainable, layout.head_size) == (2 * (4 + 5), 0)
+
+
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
