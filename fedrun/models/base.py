@@ -40,7 +40,8 @@ class ModelConfig(ABC):
 
         Returns:
             A ``Sequential`` of two children, as made by :func:`encoder_and_head`. It maps encoded samples
-            ``[batch, *spec.input_shape]`` to logits ``[batch, spec.classes]``.
+            ``[batch, *spec.input_shape]`` to outputs ``[batch, *spec.output_shape]``: of a classification the logits
+            ``[batch, spec.classes]``.
         """
 
 
