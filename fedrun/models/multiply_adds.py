@@ -21,13 +21,14 @@ def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
 
     def count(layer: Any, _: object, output: Any) -> None:
         nonlocal total
+        # states, or of a user's layer the first of its outputs; data: of packed ones
+        first = (output if isinstance(output, torch.Tensor) else output[0]).data
         if isinstance(layer, torch.nn.RNNBase | torch.nn.MultiheadAttention):
             weights = [parameter for parameter in layer.parameters() if parameter.dim() > 1]
-            states = output[0] if isinstance(output[0], torch.Tensor) else output[0].data  # packed
-            positions = states.numel() // states.shape[-1]
+            positions = first.numel() // first.shape[-1]
         else:
             weights = [layer.weight]  # also where it is computed from other parameters
-            positions = output.numel() // layer.weight.shape[1 if is_conv1d(layer) else 0]
+            positions = first.numel() // layer.weight.shape[1 if is_conv1d(layer) else 0]
         total += positions * sum(weight.numel() for weight in weights)
 
     counted = (torch.nn.Linear, _ConvNd, torch.nn.RNNBase, torch.nn.MultiheadAttention)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -21,6 +23,20 @@ class Last(nn.Module):
         return states
 
 
+class WithNothing(nn.Linear):
+    """A user's linear layer that returns something besides its product."""
+
+    def forward(self, input: torch.Tensor) -> Any:
+        return super().forward(input), None
+
+
+class StatesAlone(nn.LSTM):
+    """A user's LSTM that returns its states alone."""
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        return super().forward(input, hx)[0]
+
+
 @pytest.mark.parametrize(
     ("network", "shape", "expected"),
     [
@@ -29,6 +45,8 @@ class Last(nn.Module):
         (nn.Conv2d(2, 6, 3, padding=1), (4, 2, 8, 8), 4 * 64 * 6 * 2 * 9),
         (nn.Conv2d(4, 6, 3, stride=2, groups=2), (1, 4, 9, 9), 16 * 6 * 2 * 9),
         (Last(), (2, 5, 3), 2 * 5 * (16 * 3 + 16 * 4 + 16 * 4 + 16 * 4)),  # four gates of 4 units
+        (WithNothing(5, 7), (3, 5), 3 * 5 * 7),
+        (StatesAlone(3, 4, batch_first=True), (2, 5, 3), 2 * 5 * (16 * 3 + 16 * 4)),
         (nn.Sequential(nn.BatchNorm1d(5), nn.ReLU()), (1, 5), 0),
         (nn.utils.parametrizations.weight_norm(nn.Linear(5, 7)), (3, 5), 3 * 5 * 7),
         # queries, keys, values and their projection, then the perceptron
@@ -40,6 +58,8 @@ class Last(nn.Module):
         "convolution",
         "strides and groups",
         "LSTM",
+        "several outputs",
+        "states alone",
         "nothing to count",
         "computed weights",
         "attention",
