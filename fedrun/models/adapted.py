@@ -160,13 +160,17 @@ def replace_batch_norm(network: torch.nn.Module) -> None:
     GroupNorm has no running statistics. Those of clients with different classes would differ (Hsieh et al., 2020).
     timm's BatchNorm layers may contain dropout and the activation, which stay.
     """
-    kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
-    layers = [(name, module) for name, module in network.named_modules() if isinstance(module, kinds)]
-    for name, layer in layers:
-        group_norm = torch.nn.GroupNorm(gcd(layer.num_features, GROUPS), layer.num_features, eps=layer.eps)
-        inner = [getattr(layer, part, None) for part in ("drop", "act")]
-        following = [module for module in inner if isinstance(module, torch.nn.Module)]
-        network.set_submodule(name, torch.nn.Sequential(group_norm, *following) if following else group_norm)
+    modules = list(network.named_modules(remove_duplicate=False))  # a layer may be in several places
+    replaced: dict[torch.nn.Module, torch.nn.Module] = {}
+    for name, layer in modules:
+        if not isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
+            continue
+        if layer not in replaced:
+            group_norm = torch.nn.GroupNorm(gcd(layer.num_features, GROUPS), layer.num_features, eps=layer.eps)
+            inner = [getattr(layer, part, None) for part in ("drop", "act")]
+            following = [module for module in inner if isinstance(module, torch.nn.Module)]
+            replaced[layer] = torch.nn.Sequential(group_norm, *following) if following else group_norm
+        network.set_submodule(name, replaced[layer])
 
 
 def _listed(names: list[str]) -> str:

@@ -6,6 +6,7 @@ import torch
 from fedrun.config.build import option
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Spec
+from fedrun.models.adapted import replace_batch_norm
 from fedrun.models.base import new_network
 from fedrun.models.flat_network import layout_of
 from fedrun.models.head_place import joined
@@ -243,6 +244,14 @@ def test_a_class_that_takes_the_spec():
 @pytest.mark.usefixtures("module")
 def test_a_network_in_another_type_computes_in_float32():
     assert custom("users_networks.double").build(SPEC)(torch.rand(3, 2, 3)).dtype == torch.float32
+
+
+def test_every_kind_of_batch_norm_in_every_place_becomes_group_norm():
+    twice = torch.nn.BatchNorm1d(6)
+    network = torch.nn.Sequential(twice, torch.nn.SyncBatchNorm(6), torch.nn.Sequential(twice))
+    replace_batch_norm(network)
+    assert [type(module) for module in network[:2]] == [torch.nn.GroupNorm] * 2
+    assert network[2][0] is network[0] is not network[1]
 
 
 @pytest.mark.usefixtures("module")
