@@ -52,7 +52,7 @@ def adapted_layers(network: torch.nn.Module) -> dict[str, Any]:
 def add_residuals(network: torch.nn.Module) -> None:
     """Give each of peft's layers a buffer R, zero at first, so that it computes with W0 + s (R + B A), in place."""
     for layer in adapted_layers(network).values():
-        if not isinstance(layer.lora_A, torch.nn.ModuleDict):
+        if not hasattr(layer.lora_A, "default"):
             continue  # not peft's: a user's layer with a matrix of this name
         a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
         layer.register_buffer(RESIDUAL, a.new_zeros(len(b), a.shape[1], requires_grad=False))
