@@ -13,8 +13,8 @@ log = logging.getLogger(__name__)
 
 
 def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int = 2) -> None:
-    """Reject outputs of another shape than the task's, samples that the network cannot train on, and buffers that it
-    replaces. Warn of outputs that depend on the other samples of the batch in evaluation.
+    """Reject outputs of another shape than the task's, samples that the network cannot train on, parameters that are
+    not finite, and buffers that it replaces. Warn of outputs that depend on the other samples of a batch in evaluation.
 
     Args:
         network: maps encoded samples to outputs; its parameters and buffers stay as they are.
@@ -28,6 +28,8 @@ def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int =
     parameters, before = dict(network.named_parameters()), dict(network.named_buffers())
     if empty := [name for name, tensor in (parameters | before).items() if tensor.is_meta]:
         raise InputError(f"{key}: its {empty[0]} has no values (device meta); allowed: tensors with values")
+    if wrong := [name for name, parameter in parameters.items() if not parameter.isfinite().all()]:
+        raise InputError(f"{key}: its {wrong[0]} has NaN or infinity at first; allowed: finite numbers")
     device = next((parameter.device for parameter in parameters.values()), torch.device("cpu"))
     values, kept = {name: buffer.clone() for name, buffer in before.items()}, network.state_dict().keys()
     try:

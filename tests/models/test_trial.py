@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import OrderedDict
 
 import pytest
@@ -95,10 +96,17 @@ def test_a_network_that_mixes_the_samples_of_a_batch(layer: nn.Module, caplog: p
     assert "model=mine: its outputs for a sample depend on the other samples of the batch, also in" in caplog.text
 
 
+def not_finite() -> nn.Module:
+    layer = nn.Linear(6, 6)
+    nn.init.constant_(layer.weight[2:3, 1:2], math.nan)
+    return layer
+
+
 MISTAKES = {
     "outputs": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)), "gives 3 outputs per sample; .* 4 classes$"),
     "samples": (lambda: classifier(nn.Linear(5, 6)), r"rejects 2 samples of shape 2x3 in training \(RuntimeError: "),
     "a tuple": (lambda: nn.Sequential(nn.Flatten(0, 1), nn.LSTM(3, 4)), "gives a tuple of outputs; allowed: a tensor$"),
+    "not finite": (lambda: classifier(not_finite()), r"its 1.weight has NaN or infinity at first; allowed: finite"),
     "no values": (lambda: classifier(nn.BatchNorm1d(6)).to("meta"), r"1.weight has no values \(device meta\); allowed"),
     "buffer": (lambda: classifier(Replacing()), "replaces the buffer 1.mean; allowed: changes in place, such as self"),
 }

@@ -21,7 +21,7 @@ class Oort(Participation):
     drawn by the utility of their last round.
 
     The paper's U(i) = n_i √(mean of the samples' squared losses) is computed here from the mean loss, as n_i · loss_i,
-    because fedrun's clients report no squares. It is less than the paper's where a client's samples differ in their losses.
+    because clients of fedrun report no squares. It is less than the paper's where the losses of the samples differ.
 
     Three points follow the authors' code, because the algorithm does not define them: utilities are scaled to [0, 1],
     the preferred duration is a quantile, and the pacer compares the mean utility of the clients that were drawn by
