@@ -94,6 +94,16 @@ def test_what_a_table_reads_is_there_where_runs_are_evaluated_adaptively(name, s
             assert round > config["rounds"] or round % evaluation["full_every"] == 0
 
 
+def test_cells_of_values_without_a_stand_in_are_left_out_where_the_substituted_model_lacks_their_key():
+    """At scale smoke an MLP of 4, 16 or 64 units stands in for the CNN; 256 and 1024 mean a key that it lacks."""
+    table = load_table("turbosvm/table4").cells()
+    made = {
+        (table[position].coordinates["C"], table[position].coordinates["embedding_dim"])
+        for position in cell_configs("turbosvm/table4", "smoke")
+    }
+    assert made == {(clients, width) for clients in ("8", "64") for width in ("4", "16", "64")}
+
+
 @pytest.mark.parametrize(
     ("made", "read"),
     [
