@@ -142,6 +142,32 @@ def test_slow_clients_lose() -> None:
     assert drawn(oort(exploration=0.0, penalty=2.0), known, 1) == [1]
 
 
+def test_the_fastest_client_is_fast_whatever_the_share() -> None:
+    """T is 10 s, the time of client 0, also if the share of fast clients is far below one client's."""
+    known = history([0.0, 4.0], [1, 1], [10.0, 1000.0], fast_share=1e-12)
+    assert drawn(oort(exploration=0.0, penalty=2.0), known, 1) == [0]
+
+
+def test_a_penalty_that_leaves_slow_clients_no_utility() -> None:
+    """(1 / 1000)^200 is 0 in float64: the fast clients come first, and slow ones fill up the cohort."""
+    known = history([1.0] * 6, [1] * 6, [1.0, 1.0, 1e3, 1e3, 1e3, 1e3], fast_share=0.3)
+    rule = oort(exploration=0.0, penalty=200.0)
+    for size in (1, 2, 4, 6):
+        chosen = drawn(rule, known, size)
+        assert len(set(chosen)) == size
+        assert len({0, 1} & set(chosen)) == min(2, size)
+
+
+def test_a_loss_that_has_overflowed_is_a_large_utility() -> None:
+    rule = oort(exploration=0.0)
+    known = rule.next_history(
+        rule.initial_history(4), outcome(0, [0, 1, 2, 3], [5] * 4, [1, math.inf, 2, math.nan], [0] * 4)
+    )
+    assert known["utility"].tolist() == [5.0, 1e300, 10.0, 0.0]
+    assert drawn(rule, known, 1) == [1]
+    assert drawn(oort(exploration=0.0, clip=0.5), {**known, "round": torch.tensor([1, 2, 1, 2])}, 1, round=4) == [2]
+
+
 def test_what_is_kept_of_a_round() -> None:
     rule = oort(window=20)
     first = rule.initial_history(4)
@@ -168,3 +194,12 @@ def test_the_pacer_admits_slower_clients_when_the_utility_falls() -> None:
         shares.append(float(known["fast_share"]))
     # sums 6, 4, 4, 2, 0: it falls at the end of the second, fourth and fifth window; 1.1 becomes 1
     assert shares == pytest.approx([0.8, 0.8, 0.8, 0.95, 0.95, 0.95, 0.95, 1.0, 1.0, 1.0])
+
+
+def test_the_pacer_does_not_compare_the_first_window_with_nothing() -> None:
+    """A task of one's own may have losses below 0: windows of -1, then -2."""
+    rule = oort(window=1, fast_share=0.5, fast_step=0.1)
+    known = {**rule.initial_history(1), "round": torch.tensor([1])}
+    for round, share in enumerate((0.5, 0.6)):
+        known = rule.next_history(known, outcome(round, [0], [1], [-1.0 - round], [1.0]))
+        assert float(known["fast_share"]) == pytest.approx(share)

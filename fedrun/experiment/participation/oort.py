@@ -14,6 +14,9 @@ from fedrun.experiment.participation.base import Candidates, Participation, Roun
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.randomness import numpy_generator
 
+LARGEST = 1e300
+"""The largest utility, of which a window has sums."""
+
 
 @config_class
 class Oort(Participation):
@@ -86,22 +89,23 @@ class Oort(Participation):
         # Util(i) = U(i) + √(0.1 ln R / L(i))
         scores = scaled + (0.1 * math.log(round) / history["round"][known]).sqrt()
         # Util(i) ← Util(i) (T / D_i)^α if T < D_i
-        place = math.ceil(float(history["fast_share"]) * len(known) - 1e-9)
+        place = max(1, math.ceil(float(history["fast_share"]) * len(known) - 1e-9))
         preferred = seconds.sort().values[place - 1]
         slow = seconds > preferred
         scores[slow] *= (preferred / seconds[slow]) ** self.penalty
-        return scores
+        return scores.clamp(min=1e-300)  # a large α makes 0 of it, and clients with p_i = 0 cannot be drawn
 
     def next_history(self, history: Vectors, outcome: RoundOutcome) -> Vectors:
         clients, round = outcome.clients, outcome.round + 1
-        utility = outcome.samples * outcome.losses.nan_to_num(0.0)
+        # a loss that has overflowed is large, and one of no samples is 0
+        utility = (outcome.samples * outcome.losses).nan_to_num(0.0, posinf=LARGEST, neginf=-LARGEST)
         exploited = utility[history["round"][clients] > 0]
         before, current = history["window"].tolist()
         current += float(exploited.mean()) if len(exploited) else 0.0
         share = history["fast_share"]
         if round % self.window == 0:
             # T ← T + Δ if Σ U(R − 2W : R − W) > Σ U(R − W : R)
-            if before > current:
+            if round > self.window and before > current:
                 share = (share + self.fast_step).clamp(max=1.0)
             before, current = current, 0.0
         return {
