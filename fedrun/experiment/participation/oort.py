@@ -75,7 +75,7 @@ class Oort(Participation):
         if exploiting:
             scores = self._scores(candidates.history, known, candidates.round + 1).numpy()
             # from the clients with at least c times the utility of the last of the best, with p_i ∝ Util(i)
-            admitted = scores >= self.cutoff * np.sort(scores)[-exploiting]
+            admitted = scores >= self.cutoff * np.partition(scores, -exploiting)[-exploiting]
             shares = scores[admitted] / scores[admitted].sum()
             exploited = random.choice(known.numpy()[admitted], exploiting, replace=False, p=shares)
         chosen = torch.from_numpy(np.concatenate([exploited, explored]))
@@ -84,13 +84,13 @@ class Oort(Participation):
     def _scores(self, history: Vectors, known: torch.Tensor, round: int) -> torch.Tensor:
         """Util(i) of the clients that have taken part, float64 ``[n]``, in round R ≥ 2."""
         utility, seconds = history["utility"][known], history["seconds"][known]
-        utility = utility.clamp(max=float(torch.quantile(utility, self.clip)))
+        utility = utility.clamp(max=float(np.quantile(utility.numpy(), self.clip)))
         scaled = (utility - utility.min()) / (utility.max() - utility.min()).clamp(min=1e-12)
         # Util(i) = U(i) + √(0.1 ln R / L(i))
         scores = scaled + (0.1 * math.log(round) / history["round"][known]).sqrt()
         # Util(i) ← Util(i) (T / D_i)^α if T < D_i
         place = max(1, math.ceil(float(history["fast_share"]) * len(known) - 1e-9))
-        preferred = seconds.sort().values[place - 1]
+        preferred = seconds.kthvalue(place).values
         slow = seconds > preferred
         scores[slow] *= (preferred / seconds[slow]) ** self.penalty
         return scores.clamp(min=1e-300)  # a large α makes 0 of it, and clients with p_i = 0 cannot be drawn
