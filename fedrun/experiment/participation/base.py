@@ -41,7 +41,8 @@ class Candidates:
         seed: the run's seed; random numbers depend on it, on the round and on nothing else.
         round: t = 0, 1, ..
         rounds: T, the rounds until the run's phase ends, counted from the run's beginning.
-        size: M, the number of participants of a round, at most N.
+        size: M, the number of participants of a round, at most N; with ``aggregation=deadline`` that of the clients
+            that start.
         samples: n_k, the training samples of each client, int64 ``[N]``.
         losses: computes F_k(w), the mean loss of the model that a client uses (the global one, its cluster's, or
             its own) on its training samples, float64 ``[c]``, given the numbers of some clients, int64 ``[c]``.
@@ -68,7 +69,7 @@ class RoundOutcome:
         clients: int64 ``[C]``, in the order of selection; C may be 0.
         samples: n_k, the training samples of each, int64 ``[C]``.
         losses: mean training loss of each over the samples that it has processed in the round, float64 ``[C]``; NaN if
-            their weights are 0.
+            their weights are 0, and infinite or NaN if losses have overflowed.
         seconds: virtual time of each from the broadcast to the end of its upload, float64 ``[C]``; zeros without a
             clock.
     """
@@ -128,7 +129,7 @@ class Participation:
         return select(candidates.seed, candidates.round, len(candidates.samples), candidates.size), {}
 
     def initial_history(self, clients: int) -> Vectors:
-        """What the rule keeps between rounds, before the first one: CPU tensors by name; {}: nothing.
+        """What the rule keeps between rounds, before the first one of a phase: CPU tensors by name; {}: nothing.
 
         Args:
             clients: N.

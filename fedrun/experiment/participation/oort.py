@@ -20,25 +20,26 @@ LARGEST = 1e300
 
 @config_class
 class Oort(Participation):
-    """Of the M participants of round R = 1, 2, .., ε_R M are clients that have not taken part before; the others are
-    drawn by the utility of their last round.
+    """Of the M participants of round R = 1, 2, .., ⌈ε_R M⌉ are clients that have not taken part before, if there are
+    enough; the others are drawn by the utility of their last round. A client has taken part if the server has used an
+    upload of its.
 
     The paper's U(i) = n_i √(mean of the samples' squared losses) is computed here from the mean loss, as n_i · loss_i,
     because clients of fedrun report no squares. It is less than the paper's where the losses of the samples differ.
 
-    Three points follow the authors' code, because the algorithm does not define them: utilities are scaled to [0, 1],
-    the preferred duration is a quantile, and the pacer compares the mean utility of the clients that were drawn by
-    utility. New clients are drawn uniformly, not by the speed of their devices. A client can take part in any number of
-    rounds.
+    Three points follow the authors' code, because the algorithm does not define them: utilities are scaled to [0, 1]
+    (here after they are clipped), the preferred duration is a quantile (here of the clients that have taken part), and
+    the pacer compares the mean utility of the clients that were drawn by utility. New clients are drawn uniformly, not
+    by the speed of their devices. A client can take part in any number of rounds.
 
     Attributes:
-        exploration: ε_1, the share of new clients in the first rounds, if there are enough.
+        exploration: ε_1, the share of new clients at first.
         exploration_decay: the factor of ε from round to round.
         exploration_min: the least ε.
         clip: quantile of the utilities at which larger ones are clipped.
-        cutoff: c; clients are drawn from those whose utility is at least c times that of the last of the best.
+        cutoff: c; if m clients are drawn by utility, then from those with at least c times the m-th largest one.
         penalty: α; the utility of clients slower than the preferred duration T is multiplied by (T / D_i)^α.
-        fast_share: share of the known clients with a duration D_i of at most T, in the first rounds.
+        fast_share: share of the known clients with a duration D_i of at most T, until the pacer adds to it.
         fast_step: how much the pacer adds to this share when the utility falls.
         window: W, the rounds after which the pacer compares the utility with that of the W rounds before.
     """
