@@ -62,14 +62,18 @@ def next_history(
 
 
 def copied(state: State) -> Vectors:
-    """Copies of what a rule has kept: a user's rule could change tensors in place."""
-    return {name: tensor.clone() for name, tensor in state.history.items()}
+    """Copies of what a rule has kept, without gradients. A user's rule could change tensors in place, and the graph of
+    gradients would grow from round to round.
+    """
+    return {name: tensor.detach().clone() for name, tensor in state.history.items()}
 
 
 def _checked(participation: Participation, method: str, returned: object, before: Vectors | None = None) -> Vectors:
     """What a rule has returned from a method, given what it had kept before the round."""
-    if not (isinstance(returned, dict) and all(map(_is_on_cpu, returned.values()))):
-        raise mistake(participation, method, returned, "a dictionary of tensors on the CPU")
+    if not (
+        isinstance(returned, dict) and all(isinstance(name, str) and _is_on_cpu(returned[name]) for name in returned)
+    ):
+        raise mistake(participation, method, returned, "a dictionary of tensors on the CPU, by name")
     history: Vectors = returned
     expected = history if before is None else before
     if history.keys() != expected.keys():

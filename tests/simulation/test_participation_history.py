@@ -87,6 +87,20 @@ def test_earlier_states_keep_their_history(make_experiment):
         assert torch.equal(again.history[name].nan_to_num(), kept.nan_to_num())
 
 
+def test_a_history_with_gradients_has_no_graph_of_earlier_rounds(make_experiment):
+    @config_class
+    class Learns(Participation):
+        def initial_history(self, clients):
+            return {"w": torch.ones(2, requires_grad=True)}
+
+        def next_history(self, history, outcome):
+            assert not history["w"].requires_grad
+            return {"w": history["w"].requires_grad_() * 2}
+
+    _, states = advanced(make_experiment(participation=Learns(), clients_per_round=2), 3)
+    assert [state.history["w"].tolist() for state in states] == [[1, 1], [2, 2], [4, 4], [8, 8]]
+
+
 @config_class
 class Sometimes(Keeps):
     """Two clients in the first round, nobody after that."""
@@ -127,9 +141,23 @@ def test_a_client_whose_upload_is_not_finite_has_no_outcome(make_experiment, mon
 @pytest.mark.parametrize(
     ("initial", "after", "message"),
     [
-        (None, None, "initial_history: returned NoneType; allowed: a dictionary of tensors on the CPU"),
-        ({"a": 1.0}, None, "initial_history: returned dict; allowed: a dictionary of tensors on the CPU"),
-        ({"a": torch.zeros(2)}, None, "next_history: returned NoneType; allowed: a dictionary of tensors on the CPU"),
+        (None, None, "initial_history: returned NoneType; allowed: a dictionary of tensors on the CPU, by name"),
+        ({"a": 1.0}, None, "initial_history: returned dict; allowed: a dictionary of tensors on the CPU, by name"),
+        (
+            {0: torch.zeros(2)},
+            None,
+            "initial_history: returned dict; allowed: a dictionary of tensors on the CPU, by name",
+        ),
+        (
+            {"a": torch.zeros(2)},
+            {"a": torch.zeros(2), 3: torch.zeros(2)},
+            "next_history: returned dict; allowed: a dict",
+        ),
+        (
+            {"a": torch.zeros(2)},
+            None,
+            "next_history: returned NoneType; allowed: a dictionary of tensors on the CPU, by name",
+        ),
         ({"a": torch.zeros(2)}, {}, "next_history: returned the tensors none; allowed: the tensors a"),
         ({"a": torch.zeros(2)}, {"a": torch.zeros(3)}, r"returned float32 \[3\] as a; allowed: float32 \[2\]"),
         ({"a": torch.zeros(2)}, {"a": torch.zeros(2).double()}, r"returned float64 \[2\] as a; allowed: float32 \[2\]"),
