@@ -15,6 +15,7 @@ from fedrun.experiment.state import State, Totals
 from fedrun.runs.folder import CLIENT_STATES
 from fedrun.runs.metrics_file import Written
 from fedrun.runs.saved_states import packed, unpacked
+from fedrun.strategies.contract import kind
 from fedrun.strategies.server import ServerState
 from fedrun.strategies.vectors import Vectors, on_device
 from fedrun.system.checksums import DamagedFileError, require_seal, write_sealed
@@ -155,6 +156,8 @@ def load(path: Path, identity: Identity, initial: State, store: VectorStore, adv
             not state.finished and any(_tensors(server).keys() != names for server in state.models)
         ):
             raise InputError(f"{path}: holds another model; {advice}")
+        if _kinds(state.history) != _kinds(initial.history):  # the code of a user's rule has changed
+            raise InputError(f"{path}: holds other tensors than the rule of participation keeps; {advice}")
         try:
             held = unpacked(content["memory"], store)
         except (DamagedFileError, OSError) as error:
@@ -218,6 +221,11 @@ def _state(content: Mapping[str, Any], initial: State) -> State:
 def _tensors(server: ServerState) -> Vectors:
     """The tensors of a model besides its vector, by name."""
     return {**server.slots, **server.transforms}
+
+
+def _kinds(tensors: Vectors) -> dict[str, str]:
+    """The type and shape of each tensor."""
+    return {name: kind(tensor) for name, tensor in tensors.items()}
 
 
 def _server(model: torch.Tensor, tensors: Vectors, initial: ServerState) -> ServerState:

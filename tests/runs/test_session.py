@@ -578,6 +578,7 @@ DAMAGES = [
     (altered(lambda content: content["identity"].update(seed=9)), "belongs to config "),
     (altered(lambda content: content["identity"].update(data="other")), "was made with other data (the dataset's "),
     (altered(lambda content: content["models"][0].update(model=torch.zeros(7))), "holds another model; "),
+    (altered(lambda content: content.update(history={"a": torch.zeros(2)})), "holds other tensors than the rule of "),
 ]
 
 
