@@ -29,8 +29,11 @@ INTERNALS = "server/"
 CLUSTERS = "clusters/"
 """The numbers of models, and of those that were trained."""
 
-TRAINING = ("train/", "privacy/", "compress/", INTERNALS, CLUSTERS)
+TRAINING = ("train/", "privacy/", "compress/", "secure_sum/", INTERNALS, CLUSTERS)
 """Metrics whose best value says nothing about the model: they are measured while it changes, or are not about it."""
+
+OF_CLIENTS = ("clients/", "unseen/")
+"""Metrics over clients."""
 
 COUNTS = (
     "clients/excluded",
@@ -41,9 +44,11 @@ COUNTS = (
     "clients/willing",
     "clients/untested",
     "clients/global_untested",
+    "clients/tuned_untested",
     "unseen/untested",
+    "unseen/tuned_untested",
 )
-"""Counts that are reported only where they are not zero, and have no best value."""
+"""Counts that are reported only where they are not zero."""
 
 SIDES = pooled_names("attack_success")
 """Metrics of which more is better for an attack and worse for the server, so that none of their values is the best."""
@@ -177,7 +182,9 @@ def is_internal(key: str) -> bool:
 
 def has_best(key: str) -> bool:
     """Whether the best value of a metric says something about the model."""
-    return not key.startswith(TRAINING) and key not in (*COUNTS, *SIDES) and not key.endswith("_std")
+    if key.startswith(OF_CLIENTS) and not wording.is_named(key):
+        return False  # a count, or a metric of a rule of participation
+    return not key.startswith(TRAINING) and key not in SIDES and not key.endswith("_std")
 
 
 def finite(value: float | int | None) -> float | None:

@@ -94,12 +94,19 @@ def test_the_best_of_a_mean_loss_is_the_least(folders):
     ]
     folders.write(0, content)
     assert Measured.of(Quantity("best", "clients/loss_mean"), only_setting(folders)).known == [1.5]
-    assert not quantities.has_best("clients/untested")
+
+
+def test_counts_of_clients_have_no_best_round():
+    """Neither fedrun's nor those that a rule of participation records: Oort's ``explored``, a user's ``available``."""
+    counts = ("untested", "tuned_untested", "late", "staleness_max", "explored", "available")
+    assert not any(quantities.has_best(f"clients/{name}") for name in counts)
+    summaries = ("accuracy_mean", "tuned_accuracy_weighted", "dice_worst_tenth", "loss_mean", "gm_appeal")
+    assert all(quantities.has_best(f"clients/{name}") for name in summaries)
 
 
 def test_measures_of_uploads_have_no_best_round():
     """The largest error memory, or the smallest error of one round's compression, says nothing about the model."""
-    keys = ("compress/error", "compress/memory_norm", "privacy/epsilon", "clusters/models", "test/accuracy")
+    keys = ("compress/error", "secure_sum/clipped_share", "privacy/epsilon", "clusters/models", "test/accuracy")
     assert not quantities.has_best("test/attack_success")  # what is best for the attack is worst for the server
     assert list(filter(quantities.has_best, keys)) == ["test/accuracy"]
 

@@ -68,6 +68,12 @@ def _parts(key: str) -> tuple[str, str, str]:
     return metric.removesuffix(ending), ending, MODELS.get(begin, "")
 
 
+def is_named(key: str) -> bool:
+    """Whether a metric is a known one, or summarises another one, as ``clients/dice_mean``."""
+    metric, ending, _ = _parts(key)
+    return metric in NAMES or bool(ending)
+
+
 def is_loss(key: str) -> bool:
     """Whether a metric is a loss, whose curve is drawn on a logarithmic axis."""
     return "loss" in key.rpartition("/")[2].split("_")
