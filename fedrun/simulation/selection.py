@@ -9,11 +9,10 @@ from typing import cast
 
 import torch
 
-from fedrun.config.option_name import chosen
 from fedrun.evaluation.client_results import Metrics
 from fedrun.experiment.participation.base import Candidates, Participation, select
 from fedrun.experiment.state import State
-from fedrun.strategies.contract import kind
+from fedrun.strategies.contract import kind, mistake, owner
 from fedrun.strategies.phase import Phase
 from fedrun.system.errors import InputError
 
@@ -88,16 +87,12 @@ def checked_participants(participation: Participation, candidates: Candidates) -
     clients, size = len(candidates.samples), candidates.size
     returned: object = participation.participants(candidates)
     if wrong := _mistake(returned, clients):
-        raise InputError(
-            f"{chosen('participation', participation)}: returned {wrong}; allowed: the numbers of different clients, "
-            f"int64 [C], each from 0 to {clients - 1}, and a dictionary of numbers named clients/..."
-        )
+        allowed = f"the numbers of different clients, int64 [C], each from 0 to {clients - 1}"
+        raise mistake(participation, "participants", wrong, f"{allowed}, and a dictionary of numbers named clients/...")
     cohort, metrics = cast("tuple[torch.Tensor, Metrics]", returned)
     if len(cohort) > size and not participation.varies:  # the run's checks have counted on at most ``size``
-        raise InputError(
-            f"{chosen('participation', participation)}: returned {len(cohort)} clients; allowed: at most {size}, as "
-            "clients_per_round says, or a rule whose property varies is True"
-        )
+        allowed = f"at most {size}, as clients_per_round says, or a rule whose property varies is True"
+        raise mistake(participation, "participants", f"{len(cohort)} clients", allowed)
     return cohort, metrics
 
 
@@ -114,8 +109,8 @@ def checked_clients(participation: Participation, numbers: object, clients: int)
     """
     if wrong := _mistaken_clients(numbers, clients):
         raise InputError(
-            f"{chosen('participation', participation)}: asks for the losses of {wrong}; allowed: the numbers of "
-            f"different clients, int64 [c], each from 0 to {clients - 1}"
+            f"{owner(participation)}.participants: asks for the losses of {wrong}; allowed: the numbers of different "
+            f"clients, int64 [c], each from 0 to {clients - 1}"
         )
     return cast("torch.Tensor", numbers)
 

@@ -167,8 +167,8 @@ def test_what_a_users_rule_may_return(
     with pytest.raises(InputError) as error:
         simulation.advance(simulation.initial())
     assert str(error.value) == (
-        f"participation=Returns: returned {returned}; allowed: the numbers of different clients, int64 [C], each from "
-        "0 to 5, and a dictionary of numbers named clients/..."
+        f"{__name__}.Returns.participants: returned {returned}; allowed: the numbers of different clients, int64 [C], "
+        "each from 0 to 5, and a dictionary of numbers named clients/..."
     )
 
 
@@ -197,7 +197,7 @@ def test_whose_losses_a_users_rule_may_ask_for(
         return simulation.advance(simulation.initial())[1]["clients/asked"]
 
     for clients, wrong in (([0, 1], "a list"), (torch.tensor([6]), "client 6"), (torch.tensor(2), r"int64 \[\]")):
-        with pytest.raises(InputError, match=rf"^participation=AsksFor: asks for the losses of {wrong}; allowed: "):
+        with pytest.raises(InputError, match=rf"^{__name__}.AsksFor.participants: asks for the losses of {wrong}; al"):
             asked(clients)
     assert asked(torch.tensor([5, 2])) == 2 and asked(torch.arange(0)) == 0
 

@@ -101,7 +101,7 @@ def test_a_rule_that_returns_something_else(returned, wrong, make_experiment):
             return returned
 
     simulation = Simulation(make_experiment(participation=Own()))
-    with pytest.raises(InputError, match=rf"Own: returned {wrong}; allowed: the numbers of different clients, int64"):
+    with pytest.raises(InputError, match=rf"Own.participants: returned {wrong}; allowed: the numbers of different cl"):
         simulation.advance(simulation.initial())
 
 
@@ -120,7 +120,7 @@ def test_a_rule_that_chooses_more_clients_than_a_round_has(varying, make_experim
     if varying:
         assert simulation.uploads(simulation.initial()).clients.tolist() == [0, 1, 2, 3, 4, 5]
         return
-    with pytest.raises(InputError, match=r"Everyone: returned 6 clients; allowed: at most 2, as clients_per_round sa"):
+    with pytest.raises(InputError, match=r"Everyone.participants: returned 6 clients; allowed: at most 2, as clients"):
         simulation.advance(simulation.initial())
 
 
@@ -153,7 +153,7 @@ def test_the_next_rounds_participants_are_checked_before_idle_clients_train(make
 
     experiment = make_experiment(network=mlp, strategy=option("strategy", "fedumf"), participation=Own(), rounds=2)
     simulation = Simulation(experiment)
-    with pytest.raises(InputError, match=r"Own: returned client 5 twice; allowed: the numbers of different clients"):
+    with pytest.raises(InputError, match=r"Own.participants: returned client 5 twice; allowed: the numbers of"):
         simulation.advance(simulation.initial())
 
 
