@@ -117,6 +117,18 @@ def test_its_participation_rule(package: Path) -> None:
     assert simulation.advance(state)[1]["clients/available"] == len(there[0])
 
 
+def test_its_history(package: Path) -> None:
+    """Four of twelve clients take part in each round: every client once in three rounds."""
+    overrides = ["participation=rested", "partition=iid", "partition.clients=12", "clients_per_round=4"]
+    simulation = Simulation(build_experiment(compose([*overrides, "model=logistic", "hardware.threads=1"], "conf")))
+    state, chosen = simulation.initial(), []
+    for _ in range(6):
+        chosen += simulation.uploads(state).clients.tolist()
+        state, _ = simulation.advance(state)
+    assert sorted(chosen[:12]) == sorted(chosen[12:]) == list(range(12))
+    assert chosen[:12] != chosen[12:]
+
+
 def test_its_attack(package: Path) -> None:
     """If all clients attack without noise, the model stays as it is."""
     overrides = ["attack=idle", "attack.share=1.0", "model=logistic", "partition.clients=4", "hardware.threads=1"]
