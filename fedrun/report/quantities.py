@@ -170,7 +170,9 @@ def spread(key: str, values: Sequence[float]) -> str:
             return f"{100 * number:.2f}"
         if total:
             return f"{number:,.0f}" if whole else f"{number:.1f}"
-        return f"{number:,.1f}" if key in (SECONDS, VIRTUAL_SECONDS) else wording.decimal(number)
+        if key in (SECONDS, VIRTUAL_SECONDS):
+            return f"{number:,.1f}"
+        return wording.decimal(number, max(abs(mean), std))  # both in the form of the larger one
 
     return write(mean) if alone else f"{write(mean)} ± {write(std)}"
 

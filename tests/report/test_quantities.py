@@ -96,6 +96,19 @@ def test_the_best_of_a_mean_loss_is_the_least(folders):
     assert Measured.of(Quantity("best", "clients/loss_mean"), only_setting(folders)).known == [1.5]
 
 
+@pytest.mark.parametrize(
+    ("values", "written"),
+    [
+        ((1.46836, 1.46824), "1.4683 ± 0.0001"),
+        ((0.0002, 0.0004), "3.000e-04 ± 1.000e-04"),
+        ((20_000.0, 20_002.0), "2.000e+04 ± 1.000e+00"),
+        ((0.25, -0.25), "0.0000 ± 0.2500"),
+    ],
+)
+def test_mean_and_deviation_have_the_same_form(values, written):
+    assert spread("test/loss", values) == written
+
+
 def test_counts_of_clients_have_no_best_round():
     """Neither fedrun's nor those that a rule of participation records: Oort's ``explored``, a user's ``available``."""
     counts = ("untested", "tuned_untested", "late", "staleness_max", "explored", "available")
@@ -153,5 +166,5 @@ def test_spread():
     assert spread("clusters/models", [5.0, 5.0]) == "5"
     assert spread("cost/excluded", [4, 2]) == "3 ± 1"
     assert spread("cost/excluded", [201, 200]) == "200 ± 0"  # 200.5, where halves do not matter
-    assert spread("test/perplexity", [1.7e308, 1.7e308]) == "1.700e+308 ± 0.0000"  # whose sum is no float
+    assert spread("test/perplexity", [1.7e308, 1.7e308]) == "1.700e+308 ± 0.000e+00"  # whose sum is no float
     assert spread("test/f1", []) == "-"

@@ -97,11 +97,17 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.2f} %" if math.isfinite(share) else str(share)
 
 
-def decimal(number: float | None) -> str:
-    """Four decimals, or four significant digits of something huge or tiny, as the loss of a diverging run."""
+def decimal(number: float | None, size: float | None = None) -> str:
+    """Four decimals, or four significant digits of something huge or tiny, as the loss of a diverging run.
+
+    Args:
+        number: what is written.
+        size: the number whose size decides, if it is another one.
+    """
     if number is None:
         return ABSENT
-    ordinary = not number or 1e-3 <= abs(number) < 10_000 or not math.isfinite(number)
+    size = abs(number if size is None else size)
+    ordinary = not size or 1e-3 <= size < 10_000 or not math.isfinite(size)
     return f"{number:.4f}" if ordinary else f"{number:.3e}"
 
 
