@@ -85,4 +85,5 @@ def _checked(participation: Participation, method: str, returned: object, before
 
 
 def _is_on_cpu(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == "cpu"
+    """Whether it is a tensor on the CPU, of no subclass, which a checkpoint could not hold."""
+    return type(value) is torch.Tensor and value.device.type == "cpu"
