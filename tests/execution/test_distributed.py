@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from fedrun.execution.context import CohortJob
 from fedrun.execution.distributed_cohort import DistributedCohort, balanced
 from fedrun.execution.ranks import RankLostError, Ranks
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.vectors import MODEL
 
 from ..conftest import first_executor
@@ -402,6 +405,103 @@ def test_all_trainings_of_a_round_are_balanced_together(make_experiment: Any) ->
     teams = [DistributedCohort(first_executor(simulation), Ranks(rank, 3), stateful=False) for rank in range(3)]
     shared = [[share.cohort.tolist() for share in team.local_jobs(tasks)] for team in teams]
     assert shared == [[[], [], [4]], [[1], [2], []], [[0], [3], [5]]]
+
+
+class Threads(Ranks):
+    """Ranks that are threads of one process."""
+
+    def __init__(self, number: int, values: list[Any], everyone: threading.Barrier) -> None:
+        super().__init__(number, len(values))
+        self._values, self._everyone = values, everyone
+
+    def all_gather(self, value: Any) -> list[Any]:
+        self._values[self.number] = value
+        self._everyone.wait()
+        values = list(self._values)
+        self._everyone.wait()
+        return values
+
+    def all_reduce(self, vector: torch.Tensor) -> None:
+        vector.copy_(torch.stack(self.all_gather(vector.clone())).sum(0))
+
+
+def combined(
+    make_experiment: Any, partial: list[CohortUpdate], members: list[int], received: dict[str, torch.Tensor]
+) -> list[CohortUpdate]:
+    """What each rank makes of the ranks' partial updates of one model."""
+    executor = first_executor(Simulation(make_experiment()))
+    values: list[Any] = [None] * len(partial)
+    everyone = threading.Barrier(len(partial), timeout=60)
+
+    def combine(rank: int) -> CohortUpdate:
+        distributed = DistributedCohort(executor, Threads(rank, values, everyone), stateful=False)
+        (update,) = distributed.combine([partial[rank]], [torch.tensor(members)], [received])
+        return update
+
+    with ThreadPoolExecutor(len(partial)) as threads:
+        return list(threads.map(combine, range(len(partial))))
+
+
+def test_partial_updates_become_one_in_the_order_of_selection(make_experiment: Any) -> None:
+    """Clients 5, 2, 9, 7 and 0 were selected; rank 0 trained 2, 7 and 0, rank 1 trained 5 and 9. The uploads of 0 and 9
+    were not finite. The ranks' weights are 1 + 3 and 12, their samples 10 and 20: means (4 · 2 + 12 · 6) / 16 = 5 and
+    (4 · 8 + 12 · 0) / 16 = 2, loss (10 · 1 + 20 · 4) / 30 = 3, score (10 · 0.3 + 20 · 0.6) / 30 = 0.5.
+    """
+
+    def update(clients: list[int], excluded: int, weights: list[float], **fields: Any) -> CohortUpdate:
+        of_clients = torch.tensor(clients).double()
+        return CohortUpdate(
+            clients=torch.tensor(clients),
+            samples=10 * torch.tensor(clients),
+            steps=100 * torch.tensor(clients),
+            reports={"reported": of_clients / 2},
+            measures={"measured": of_clients / 4},
+            losses=of_clients / 8,
+            squared_norms=of_clients / 16,
+            rows=torch.tensor([[client, -client] for client in clients]).float(),
+            weights=torch.tensor(weights).double(),
+            excluded=(excluded,),
+            processed=torch.tensor([[client, 1, 0] for client in (*clients, excluded)]),
+            **fields,
+        )
+
+    received = {MODEL: torch.tensor([1.0, 0.1])}
+    first, second, eight = torch.tensor([2.0, 0.1]), torch.tensor([6.0, 0.1]), torch.tensor([8.0])
+    partial = [
+        update([2, 7], 0, [1, 3], mean={MODEL: first, "more": eight}, loss=1, score=0.3, sample_weight=10),
+        update([5], 9, [12], mean={MODEL: second, "more": 0 * eight}, loss=4, score=0.6, sample_weight=20),
+    ]
+    for whole in combined(make_experiment, partial, [5, 2, 9, 7, 0], received):
+        assert whole.clients.tolist() == [5, 2, 7] and whole.excluded == (9, 0)
+        assert (whole.samples.tolist(), whole.steps.tolist()) == ([50, 20, 70], [500, 200, 700])
+        assert whole.weights.tolist() == [12, 1, 3]
+        assert whole.reports["reported"].tolist() == [5 / 2, 2 / 2, 7 / 2]
+        assert whole.measures["measured"].tolist() == [5 / 4, 2 / 4, 7 / 4]
+        assert whole.losses.tolist() == [5 / 8, 2 / 8, 7 / 8]
+        assert whole.squared_norms is not None and whole.squared_norms.tolist() == [5 / 16, 2 / 16, 7 / 16]
+        assert whole.rows is not None and whole.rows.tolist() == [[5, -5], [2, -2], [7, -7]]
+        assert torch.equal(whole.mean[MODEL], torch.tensor([5.0, 0.1]))  # what nobody changed is exactly the same
+        assert whole.mean["more"].tolist() == [2.0]
+        assert (whole.loss, whole.score, whole.sample_weight) == pytest.approx((3.0, 0.5, 30.0))
+        assert sorted(whole.processed[:, 0].tolist()) == [0, 2, 5, 7, 9]
+
+
+def test_over_ranks_clients_without_weights_count_alike(make_experiment: Any) -> None:
+    """Two clients with mean 2 on rank 0, one with 5 on rank 1: (2 · 2 + 5) / 3 = 3. The third rank has none."""
+    partial = [
+        CohortUpdate(
+            clients=torch.tensor(clients),
+            samples=torch.tensor(clients),
+            steps=torch.tensor(clients),
+            weights=torch.zeros(len(clients), dtype=torch.float64),
+            losses=torch.zeros(len(clients), dtype=torch.float64),
+            mean={MODEL: torch.tensor([value])},
+        )
+        for clients, value in (([1, 2], 2.0), ([3], 5.0))
+    ]
+    partial.append(CohortUpdate.empty())
+    for whole in combined(make_experiment, partial, [1, 2, 3], {MODEL: torch.tensor([1.0])}):
+        assert whole.mean[MODEL].item() == pytest.approx(3.0)
 
 
 def torchrun(*options: str) -> list[str]:
