@@ -292,6 +292,18 @@ def test_what_the_server_learns(make_experiment, executor):
     loss = sum(n * each.loss for n, each in zip((20, 3, 5), alone, strict=True)) / 28
     assert update.loss == pytest.approx(loss, rel=1e-5)
     assert update.score == pytest.approx(sum(n * e.score for n, e in zip((20, 3, 5), alone, strict=True)) / 28)
+    assert update.weights.tolist() == [20, 3, 5]
+    assert update.losses.tolist() == pytest.approx([each.loss for each in alone], rel=1e-5)
+    one_by_one = work(make_experiment(network=mlp, local={"epochs": 2}), "in_process")([4, 0, 3])
+    assert update.losses.tolist() == pytest.approx(one_by_one.losses.tolist(), rel=1e-4)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_norms_are_in_the_order_of_selection(make_experiment, executor):
+    run_cohort = work(make_experiment(network=mlp, strategy=strategy("fedexp")), executor)
+    alone = [run_cohort([client]).mean[MODEL] - run_cohort.received[MODEL] for client in (4, 0, 3)]
+    expected = [moved.double().square().sum().item() for moved in alone]
+    assert run_cohort([4, 0, 3]).squared_norms.tolist() == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -350,7 +362,11 @@ def test_dropout_is_a_function_of_seed_round_and_client(make_experiment):
     assert torch.equal(run_cohort([2]).mean[MODEL], first.mean[MODEL])
     alike = small_alike()
     run_cohort = work(make_experiment(network=network, sizes=(4, 4), dataset=alike), "in_process")
-    assert not torch.equal(run_cohort([0]).mean[MODEL], run_cohort([1]).mean[MODEL])  # nothing else differs
+    first = run_cohort([0])
+    assert not torch.equal(first.mean[MODEL], run_cohort([1]).mean[MODEL])  # nothing else differs
+    next_round = CohortJob(torch.tensor([0]), 1, run_cohort.received, run_cohort.client_states)
+    later, _ = train_cohort(run_cohort.executor, run_cohort.server, run_cohort.state, next_round)
+    assert not torch.equal(first.mean[MODEL], later.mean[MODEL])
 
 
 def dropping(spec):
@@ -903,3 +919,40 @@ def drawn_model(make_experiment, strategy: Strategy, executor: str, seed: int) -
         torch.manual_seed(seed)
         state, _ = simulation.advance(state)
     return state.server.model
+
+
+@dataclass(frozen=True)
+class Drawing(ClientStrategy):
+    """Notes what its clients draw from PyTorch's own generator."""
+
+    drawn: list[float]
+
+    def constants(self, received, client_state, client):
+        self.drawn.append(torch.rand(()).item())
+        return {}
+
+
+@dataclass(frozen=True)
+class DrawingServer(FedAvg):
+    """Notes what it draws from PyTorch's own generator."""
+
+    drawn: list[float] = field(default_factory=list)
+
+    def aggregate(self, state, update, round):
+        self.drawn.append(torch.rand(()).item())
+        return super().aggregate(state, update, round)
+
+
+@pytest.mark.parametrize("executor", ["in_process", "vectorized"])
+def test_hooks_draw_other_numbers_in_every_round(make_experiment, executor):
+    client, server = Drawing([]), DrawingServer(weighting="samples")
+    strategy = Strategy(client=client, server=server)
+    simulation = Simulation(
+        make_experiment(network=mlp, strategy=strategy, clients_per_round=6, hardware={"executor": executor})
+    )
+    state, first_draws = simulation.initial(), set()
+    for _ in range(3):
+        client.drawn.clear()
+        state, _ = simulation.advance(state)
+        first_draws.add(client.drawn[0])  # a check of the vectorised executor draws later, always the same
+    assert len(first_draws) == len(set(server.drawn)) == 3
