@@ -89,6 +89,8 @@ def test_quantisers_by_hand():
     )
     uniform = uniform_levels(V[None], U[None], 2).flatten().tolist()
     assert uniform == pytest.approx([4, -3, 1.6666667, -0.6666667, -0.6666667], rel=1e-6)
+    small = uniform_levels(1e-3 * V[None], U[None], 2).flatten().tolist()
+    assert small == pytest.approx([1e-3 * entry for entry in uniform], rel=1e-5)
     level = torch.full((1, 3), 0.25)
     assert uniform_levels(level, torch.zeros(1, 3), 4).tolist() == level.tolist()
     assert scaled_levels(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, 1), 4).tolist() == [[0, 0, 0]]
@@ -223,6 +225,12 @@ def test_a_model_that_is_its_head_travels_in_full(compressor):
         # the nearest of -1, 0, 1 times 4, or times 4 and 1, where a half is rounded down; 2 bits per entry
         (quantize("ternary", 1, rounding="nearest"), "vector", "none", [4, -4, 0, 0, 0], 2 + 4),
         (quantize("ternary", 1, rounding="nearest"), "tensor", "none", [4, -4, 0, -1, 0], (1 + 4) + (1 + 4)),
+        # buckets (4, -3), (2, -1), (0.5,) with a scale each; 2 bits per entry, whatever `bits` is
+        (quantize("ternary", 4, 2, "nearest"), "vector", "none", [4, -4, 2, 0, 0.5], 2 + 3 * 4),
+        # the norm 5.5 has 7 levels: 4, -3, 2, -1, 0.5 are 5.09, -3.82, 2.55, -1.27, 0.64 of them; 4 bits per entry
+        (quantize("qsgd", 4, rounding="nearest"), "vector", "none", [5.5 / 7 * n for n in (5, -4, 3, -1, 1)], 3 + 4),
+        # one level of the norms 5, √5 and 0.5 of buckets; 2 bits per entry
+        (quantize("qsgd", 2, 2, "nearest"), "vector", "none", [5, -5, 5**0.5, 0, 0.5], 2 + 3 * 4),
         # the nearest of 4 and -3, or of 4 and -3 and of 0.5 and -1; 1 bit per entry, 2 extremes
         (quantize("uniform", 1, rounding="nearest"), "vector", "none", [4, -3, 4, -3, -3], 1 + 8),
         (quantize("uniform", 1, rounding="nearest"), "tensor", "none", [4, -3, 4, -1, 0.5], (1 + 8) + (1 + 8)),
