@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrun.uploads.privacy.clipping import clip_factor, joint_norm, layer_bounds
+from fedrun.uploads.privacy.clipping import clip, clip_factor, joint_norm, layer_bounds
 from fedrun.uploads.privacy.user_level_adaptive import LARGEST_BOUND, SMALLEST_BOUND, next_bound, update_noise
+from fedrun.uploads.transform import Shape
 
 
 def clipped(vector: list[float], bound: float) -> list[float]:
@@ -31,8 +32,36 @@ def test_two_vectors_have_one_norm():
 
 
 def test_layers():
-    assert layer_bounds(1.0, [1, 1], by_size=False) == pytest.approx([0.7071068, 0.7071068])
+    assert layer_bounds(1.0, [1, 3], by_size=False) == pytest.approx([0.7071068, 0.7071068])
     assert layer_bounds(2.0, [1, 3], by_size=True) == pytest.approx([1.0, math.sqrt(3)])
+
+
+@pytest.mark.parametrize(
+    ("layers", "vector", "expected"),
+    [
+        ("flat", [2.0, 0.0, 0.0, 0.0], None),
+        ("flat", [0.0, 0.0, 3.0, 4.0], [0, 0, 1.2, 1.6]),
+        ("equal", [1.0, 1.0, 0.0, -1.0], None),
+        ("equal", [-1.0, 3.0, 0.0, 4.0], [-1, 0.6 * 2**0.5, 0, 0.8 * 2**0.5]),
+        ("by_size", [1.0, 1.0, 1.0, 0.9], None),
+        ("by_size", [2.0, 3.0, 0.0, 0.0], [1, 3**0.5, 0, 0]),
+    ],
+)
+def test_tensors_of_one_and_three_entries(layers, vector, expected):
+    """S = 2: for all entries, √2 for each tensor, or 1 and √3; None: nothing is longer."""
+    uploads = {"model": torch.tensor(vector)}
+    assert clip(uploads, 2.0, layers, {"model": Shape((1, 3), 0)}) == (expected is not None)
+    assert uploads["model"].tolist() == pytest.approx(expected or vector)
+
+
+@pytest.mark.parametrize(
+    ("model", "control", "longer"), [(5.0, 0.5, True), (0.7, 12.0, True), (5.0, 12.0, True), (0.7, 0.5, False)]
+)
+def test_either_of_two_uploads_may_be_longer(model, control, longer):
+    """S = 1 and s = 0.36: 0.8 for the model, 0.6 for the control variate."""
+    uploads = {"model": torch.tensor([model]), "control": torch.tensor([control])}
+    assert clip(uploads, 1.0, "flat", dict.fromkeys(uploads, Shape((1,), 0)), 0.36) == longer
+    assert [uploads[name].item() for name in uploads] == pytest.approx([min(model, 0.8), min(control, 0.6)])
 
 
 @settings(max_examples=50, deadline=None)

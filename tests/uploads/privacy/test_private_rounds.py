@@ -17,6 +17,7 @@ from fedrun.config.build import option
 from fedrun.config.config_class import config_class
 from fedrun.experiment.strategy import Strategy
 from fedrun.simulation.simulation import Simulation
+from fedrun.strategies.client import ClientStrategy
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.server import CohortUpdate
 from fedrun.strategies.vectors import MODEL
@@ -300,14 +301,25 @@ class Watching(FedAvg):
         return super().aggregate(state, update, round)
 
 
-def test_the_servers_strategy_is_not_shown_who_took_part(make_experiment):
+class TwoBatches(ClientStrategy):
+    """Makes a step of two batches."""
+
+    passes: ClassVar[tuple[int, ...]] = (1, 1)
+
+    def direction(self, gradient, model, constants):
+        return gradient(model, 0).clone() + gradient(model, 1)
+
+
+@pytest.mark.parametrize(("client", "steps"), [(SGD, [1, 3, 2, 2, 5, 3]), (TwoBatches(), [1, 2, 1, 1, 3, 2])])
+def test_the_servers_strategy_is_not_shown_who_took_part(make_experiment, client, steps):
+    """Clients have (3, 12, 8, 5, 20, 12) samples in batches of 4."""
     Watching.seen.clear()
-    strategy = Strategy(client=SGD, server=Watching(weighting="samples"))
+    strategy = Strategy(client=client, server=Watching(weighting="samples"))
     experiment = make_experiment(network=mlp, clients_per_round=3, strategy=strategy, privacy=private(clip=1.0))
     rounds(experiment)
     (update,) = Watching.seen
     assert update.count == 3 and MODEL in update.mean
-    assert len(update.steps) == 6  # of all clients
+    assert update.steps.tolist() == steps  # of all clients
     for vector in (update.clients, update.samples, update.weights, update.processed):
         assert len(vector) == 0
     assert math.isnan(update.loss) and math.isnan(update.score) and update.excluded == ()
@@ -340,13 +352,17 @@ def test_poisson_cohorts(make_experiment):
 
 
 def test_noise_has_its_variance(make_experiment):
-    """Over 36 entries and 40 rounds without movement: the sample's deviation within 5 standard errors."""
+    """Over 36 entries and 40 rounds without movement, each with its own noise: the sample's deviation within 5 standard
+    errors.
+    """
     privacy = private(clip=2.0, noise_multiplier=0.7, sampling="fixed")
     experiment = make_experiment(network=mlp, clients_per_round=3, privacy=privacy, local={"lr": 1e-12})
     _, states, _ = rounds(experiment, 40)
     steps = torch.stack([after.server.model - before.server.model for before, after in pairwise(states)])
     deviation, expected = steps.std().item(), 0.7 * 2.0 / 3
     assert abs(deviation - expected) < 5 * expected / (2 * steps.numel()) ** 0.5
+    draws = [torch.randn(steps.shape[1], generator=generator(0, "privacy", index)) for index in range(40)]
+    torch.testing.assert_close(steps, expected * torch.stack(draws), rtol=1e-3, atol=1e-4)
 
 
 def test_adaptive_bounds(make_experiment):
@@ -390,6 +406,17 @@ def test_a_client_more_changes_the_count_by_a_half(make_experiment, clip, side):
         assert moved == pytest.approx(-0.2 * (0.5 + side * len(cohort) / 2 - 0.3))
         state = after
     assert len(sizes) > 2
+
+
+def test_the_noise_of_counts_is_addressed_by_the_round(make_experiment):
+    """All six are clipped: b̃ = ½ + (−3 + σ_b ξ_t) / 6."""
+    settings = {"clip": 1e-6, "quantile": 0.3, "lr": 0.2, "noise_multiplier": 0.5, "count_noise": 1.5}
+    privacy = private("user_level_adaptive", sampling="fixed", **settings)
+    _, states, _ = rounds(make_experiment(network=mlp, clients_per_round=6, privacy=privacy), 3)
+    bounds = [float(state.server.transforms["privacy/clip"]) for state in states]
+    for index, (before, after) in enumerate(pairwise(bounds)):
+        noise = torch.randn((), generator=generator(0, "privacy count", index), dtype=torch.float64).item()
+        assert math.log(after / before) == pytest.approx(-0.2 * (0.5 + (-3 + 1.5 * noise) / 6 - 0.3))
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "fedadam", "fedper"])
