@@ -204,7 +204,7 @@ def test_names_are_kept(federation):
 def test_too_many_unseen_clients(federation, unseen):
     with pytest.raises(InputError, match=f"population.unseen_clients={unseen}: the partition has 8 .*allowed: 0 to 7"):
         population(unseen).populate(federation, 0)
-    population(7).populate(federation, 0)
+    assert len(population(7).populate(federation, 0).train) == 1  # nobody is drawn twice
 
 
 def test_pooling_leaves_nobody_to_attack(make_experiment):
@@ -226,3 +226,5 @@ def test_numbers_of_samples_are_not_lost_to_rounding(federation):
     # 0.2 n of 3, 12, 8, 5, 20, 12, 1, 10, of which (1 - 0.8) * 20 and * 10 are floats below 4 and 2
     assert population(0, 0.8).populate(federation, 0).train.sizes.tolist() == [1, 2, 1, 1, 4, 2, 1, 2]
     assert int(population(0, 0.0, 0.2).populate(federation, 0).flipped.sum()) == 2  # 1.6
+    everyone = population(0, 0.0, 1.0).populate(federation, 0)
+    assert everyone.flipped.all() and everyone.unseen is None

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedrun.data.federation import ClientIndices
-from fedrun.data.split_samples import split_samples
+from fedrun.data.split_samples import HeldOut, split_samples
 
 
 def leaf_split(samples: int, fraction: float) -> tuple[list[int], list[int]]:
@@ -65,3 +65,15 @@ def test_separate_samples_are_held_out_at_random() -> None:
     train, test = split_samples(clients, 0.5, "auto", 0, generator(), "key")
     assert torch.equal(torch.cat([train[0], test[0]]).sort().values, torch.arange(100))
     assert train[0].max() > test[0].min()
+
+
+@pytest.mark.parametrize(
+    ("held_out", "overlap", "sizes"),
+    [("auto", 1, [5, 4]), ("last", 1, [5, 4]), ("last", 0, [5, 5]), ("random", 1, [5, 5]), ("random", 3, [5, 5])],
+)
+def test_only_the_last_samples_leave_a_gap(held_out: HeldOut, overlap: int, sizes: list[int]) -> None:
+    """Of 10 samples 5 are for training; sample 5 overlaps the last of them, 4, if successive samples share input."""
+    train, test = split_samples(ClientIndices.of([np.arange(10)]), 0.5, held_out, overlap, generator(), "key")
+    assert [len(train[0]), len(test[0])] == sizes
+    if held_out != "random":
+        assert (train[0].tolist(), test[0].tolist()) == ([0, 1, 2, 3, 4], list(range(10 - sizes[1], 10)))

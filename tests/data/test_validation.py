@@ -72,6 +72,12 @@ def test_whole_clients(federation):
         for seed in range(9)
     }
     assert len(others) > 1
+    half, least = (
+        [Validation(share=share, of="clients", samples="auto").hold_out(federation, seed) for seed in range(9)]
+        for share in (0.5, 0.01)
+    )
+    assert [len(made.test) for made in half] == [3] * 9  # nobody is drawn twice
+    assert [len(made.test) for made in least] == [1] * 9
     with pytest.raises(InputError, match=r"^validation.share=0.99: of 6 clients none would train; "):
         Validation(share=0.99, of="clients", samples="auto").hold_out(federation, 0)
 
