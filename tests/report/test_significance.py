@@ -38,6 +38,12 @@ def test_wilcoxon(folders):
     assert result.p == pytest.approx(2 / 8) == smallest_p(3)
 
 
+def test_wilcoxon_of_equal_differences(folders):
+    """Three times the same difference: its spread of 0 is a t-test's problem only."""
+    result = compare(*pair(folders, {0: 75, 1: 50, 2: 100}, {0: 50, 1: 25, 2: 75}), ACCURACY, "wilcoxon")
+    assert (result.p, result.reason) == (pytest.approx(2 / 8), "")
+
+
 @pytest.mark.parametrize(
     ("ours", "baseline", "seeds", "reason"),
     [
@@ -63,6 +69,8 @@ def test_equal_differences_are_ties(folders):
 
 def test_large_values_keep_their_digits():
     assert exact_differences([(123456789012.0, 123456789011.0), (0.0, 0.0), (1e-9, 0.0)]) == [1.0, 0.0, 1e-9]
+    # 13 digits of the larger one: as floats the differences are off by 1e-13
+    assert exact_differences([(1000.3, 0.1), (0.1, 1000.3), (-1000.3, -0.1)]) == [1000.2, -1000.2, -1000.2]
 
 
 def test_rounds_are_compared_where_all_common_seeds_reached_the_target(folders):
@@ -70,7 +78,15 @@ def test_rounds_are_compared_where_all_common_seeds_reached_the_target(folders):
     ours, theirs = pair(folders, {0: 80, 1: 60}, {0: 90, 1: 95})
     result = compare(ours, theirs, Quantity("rounds to", "0.7"), "t")
     assert (result.seeds, result.difference, result.p, result.reason) == ((0,), None, None, CENSORED)
+    assert compare(theirs, ours, Quantity("rounds to", "0.7"), "t").reason == CENSORED
     assert compare(ours, theirs, Quantity("rounds to", "0.6"), "t").difference == 0
+
+
+def test_a_metric_is_compared_where_both_have_it(folders):
+    """Of seed 1 the baseline's model had diverged, of seed 2 the setting's: differences 0.01 and 0.03."""
+    ours, theirs = {0: 51, 1: 60, 2: math.nan, 3: 73}, {0: 50, 1: math.nan, 2: 70, 3: 70}
+    result = compare(*pair(folders, ours, theirs), ACCURACY, "t")
+    assert (result.seeds, result.difference, result.reason) == ((0, 3), pytest.approx(0.02), "")
 
 
 def test_virtual_seconds_are_compared_as_rounds_are(folders):
