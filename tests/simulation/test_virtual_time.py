@@ -131,6 +131,13 @@ def test_personal_parts_are_not_sent(make_experiment):
     )
 
 
+def test_numbers_of_labels_are_sent_before_the_first_round(make_experiment):
+    """FedDisco's clients send 3 numbers of 4 bytes: 0.25 s of latency and 12 / 2000 s."""
+    clock = option("clock", "lognormal", **{**CLOCK, "speed_cv": 0.0, "bandwidth_cv": 0.0})
+    experiment = make_experiment(network=mlp, clock=clock, strategy=build("feddisco").strategy)
+    assert times(experiment, 0) == pytest.approx([0.25 + 12 / CLOCK["upload"]])
+
+
 def test_clusters_of_ifca_are_compared_by_forward_passes(make_experiment):
     """Every participant downloads and tests all models: M more downloads and M n_k / 3 more samples."""
     clock = option("clock", "lognormal", **{**CLOCK, "speed_cv": 0.0, "bandwidth_cv": 0.0})

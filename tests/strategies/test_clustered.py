@@ -217,16 +217,17 @@ def test_attackers_weigh_the_same_fractions_as_honest_clients(make_experiment):
 
 @config_class
 class Counting(FedAvg):
-    """FedAvg with a metric of cohorts of some sizes only."""
+    """FedAvg with a metric of every cohort, and one of cohorts of some sizes only."""
 
     def aggregate(self, state: ServerState, update: CohortUpdate, round: Round) -> tuple[ServerState, dict[str, float]]:
         count = len(update.clients)
-        return super().aggregate(state, update, round)[0], {"some": float(count)} if count > 2 else {}
+        some = {"some": float(count)} if count > 2 else {}
+        return super().aggregate(state, update, round)[0], {"all": float(count), **some}
 
 
 @pytest.mark.parametrize("larger", [0, 1])
 def test_metrics_of_the_models_that_have_them(make_experiment, larger):
-    """Four clients for one model, two for the other: the mean over the models with this metric is 4."""
+    """Four clients for one model, two for the other: the mean of both is 3, over the model with this metric 4."""
     strategy = build_experiment(compose(["strategy=ifca", "strategy.clustering.clusters=2"]).config).strategy
     strategy = replace(strategy, server=Counting(weighting="samples"))
     simulation = Simulation(make_experiment(network=mlp, strategy=strategy, clients_per_round=6))
@@ -237,4 +238,4 @@ def test_metrics_of_the_models_that_have_them(make_experiment, larger):
     updates = tuple(replace(whole, clients=clients[model], mean=dict(whole.mean)) for model in (0, 1))
     context = simulation.round_runner(state).executor.context
     _, metrics = aggregate(simulation.phase(state), state, replace(result, updates=updates), context, sums_only=False)
-    assert metrics["server/some"] == 4.0
+    assert (metrics["server/all"], metrics["server/some"]) == (3.0, 4.0)
