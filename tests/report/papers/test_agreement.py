@@ -73,6 +73,17 @@ def test_numbers_are_compared_as_printed() -> None:
     assert accuracy == comparison("79.0", "83.7", "4.7", "fedavg", **place)
     rounds = compared_cell(cell("fedavg", "16"), Measurement("16.3 ± 0.5", 16 + 1 / 3, 0.47))
     assert (rounds.paper, rounds.ours, rounds.deviation) == (Decimal("16.0"), Decimal("16.3"), Decimal("0.5"))
+    share = compared_cell(cell("fedavg", "0.834"), Measurement("0.8366 ± 0.0021", 0.8366, 0.0021))
+    assert (share.paper, share.ours, share.deviation) == (Decimal("0.834"), Decimal("0.837"), Decimal("0.002"))
+
+
+def test_the_order_of_small_numbers() -> None:
+    """0.2 apart in the paper and 0.1 in ours. Either deviation may be as large as the paper's difference."""
+    method = comparison("0.8", "0.7", "0.1", "fedconcat")
+    assert same_order([method, comparison("0.6", "0.6", "0.1", "fedavg")], "fedconcat") == [True]
+    assert same_order([method, comparison("0.6", "0.6", "0.2", "fedavg")], "fedconcat") == []
+    unsure = replace(method, deviation=Decimal("0.2"))
+    assert same_order([unsure, comparison("0.6", "0.6", "0.1", "fedavg")], "fedconcat") == []
 
 
 def test_the_order_of_a_papers_method_and_a_baseline_in_the_same_place() -> None:
