@@ -55,6 +55,15 @@ def test_clipped_sums_with_noise(make_experiment, executor, denominator):
     torch.testing.assert_close(state.server.model, expected, rtol=1e-4, atol=1e-6)
     assert metrics["privacy/clipped_share"] == pytest.approx(float((moved.norm(dim=1) > bound).float().mean()))
     assert metrics["privacy/sigma_mean"] == pytest.approx(0.5 * bound / 6)
+    signal, loudness = clipped.sum(0).norm().item(), 0.5 * bound * len(x) ** 0.5
+    assert metrics["privacy/snr"] == pytest.approx(signal / loudness, rel=1e-4)
+
+
+def test_settings_that_follow_from_the_federation(make_experiment):
+    """δ = 1000^−1.1 = 10^−3.3, and the count's noise is 40 / 20."""
+    cohorts = Cohorts(torch.full((1000,), 5), 40, 5, make_experiment().local)
+    mechanism = private("user_level_adaptive", count_noise=None, delta=None).mechanism(cohorts)
+    assert (mechanism.delta, mechanism.count_noise) == pytest.approx((5.0118723e-4, 2.0))
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
