@@ -129,13 +129,19 @@ def test_a_late_client_has_no_outcome(make_experiment):
 
 
 def test_a_client_whose_upload_is_not_finite_has_no_outcome(make_experiment, monkeypatch):
+    """The others have the losses and times of a round without an attack."""
     monkeypatch.setattr(Gaussian, "tampered", lambda _, model, __, ___: model + math.inf)
-    attack = option("attack", "gaussian", share=0.34)
-    experiment = make_experiment(participation=Keeps(), clients_per_round=6, attack=attack)
+    attack, clock = option("attack", "gaussian", share=0.34), option("clock", "lognormal", **CLOCK)
+    _, (_, usual) = advanced(make_experiment(participation=Keeps(), clients_per_round=6, clock=clock))
+    experiment = make_experiment(participation=Keeps(), clients_per_round=6, clock=clock, attack=attack)
     _, (_, after) = advanced(experiment)
-    attackers = set(attack.attackers(6, experiment.seed).tolist())
+    attackers = attack.attackers(6, experiment.seed)
     assert len(attackers) == 2
-    assert set((after.history["samples"] > 0).nonzero().flatten().tolist()) == set(range(6)) - attackers
+    for name in ("samples", "losses", "seconds"):
+        expected = usual.history[name].clone()
+        assert expected.isfinite().all()
+        expected[attackers] = math.nan
+        assert torch.equal(after.history[name].nan_to_num(-1.0), expected.nan_to_num(-1.0))
 
 
 @pytest.mark.parametrize(
