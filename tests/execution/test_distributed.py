@@ -505,6 +505,7 @@ def test_over_ranks_clients_without_weights_count_alike(make_experiment: Any) ->
 
 
 def torchrun(*options: str) -> list[str]:
+    """With ``--standalone`` it chooses a free port, so that tests can run side by side."""
     return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", *options]
 
 
@@ -515,7 +516,10 @@ def dying(rank: int, number: int, *arguments: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["scaffold", "fedconcat_fesem"])
 def test_torchrun_restarts_what_has_died(alone: Any, tmp_path: Path, strategy: str) -> None:
-    command = [*torchrun("--nproc-per-node", "2", "--max-restarts", "1"), *dying(1, 2, f"strategy={strategy}")]
+    command = [
+        *torchrun("--standalone", "--nproc-per-node", "2", "--max-restarts", "1"),
+        *dying(1, 2, f"strategy={strategy}"),
+    ]
     path = os.pathsep.join([str(REPOSITORY), str(HERE)])
     ended = subprocess.run(
         command,
@@ -534,7 +538,7 @@ def test_torchrun_restarts_what_has_died(alone: Any, tmp_path: Path, strategy: s
 @pytest.mark.slow
 def test_torchrun_passes_on_that_it_was_asked_to_stop(alone: Any, tmp_path: Path) -> None:
     chosen = ("strategy=fedconcat_fesem", "rounds=200", "strategy.post_training.rounds=190")
-    command = [*torchrun("--nproc-per-node", "2"), *dying(-1, 0, *chosen, "checkpoint_seconds=1000")]
+    command = [*torchrun("--standalone", "--nproc-per-node", "2"), *dying(-1, 0, *chosen, "checkpoint_seconds=1000")]
     where = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(HERE)])}}
     with (tmp_path / "said").open("w") as said:
         running = subprocess.Popen(command, **where, stdout=said, stderr=said)
