@@ -15,6 +15,7 @@ from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.tasks.symbols import TokenClassification
 from fedrun.data.tasks.trial import check_task
 from fedrun.experiment.experiment import Experiment
+from fedrun.strategies.contract import kind
 from fedrun.system.errors import InputError
 from fedrun.uploads.attacks.colluding import Colluding
 
@@ -34,9 +35,9 @@ def check_loaded(key: str, dataset: Dataset) -> None:
     if not isinstance(dataset, Dataset):
         raise InputError(f"{key}: loads a {type(dataset).__name__}; allowed: a Dataset")
     spec, inputs, targets = dataset.spec, dataset.inputs, dataset.targets
-    for kind, stored in (("samples", inputs), ("targets", targets)):
+    for name, stored in (("samples", inputs), ("targets", targets)):
         if not isinstance(stored, torch.Tensor):
-            raise InputError(f"{key}: {kind} are a {type(stored).__name__}; allowed: a tensor")
+            raise InputError(f"{key}: {name} are a {type(stored).__name__}; allowed: a tensor")
     if inputs.shape != (len(targets), *spec.input_shape):
         raise InputError(
             f"{key}: samples {list(inputs.shape)} with targets {list(targets.shape)}; allowed: as many, and samples "
@@ -46,13 +47,13 @@ def check_loaded(key: str, dataset: Dataset) -> None:
         raise InputError(f"{key}: samples with NaN or infinity; allowed: finite numbers")
     if spec.task.has_classes and len(targets):
         if targets.dtype != torch.int64 or targets.ndim != 1:
-            kind = f"{str(targets.dtype).removeprefix('torch.')} {list(targets.shape)}"
-            raise InputError(f"{key}: targets are {kind}; allowed: int64 [n], a class for each sample")
+            raise InputError(f"{key}: targets are {kind(targets)}; allowed: int64 [n], a class for each sample")
         require_labels(targets.numpy(), range(spec.classes), key)
         names = dataset.class_names
         if len(names) != spec.classes or not all(isinstance(name, str) for name in names):
             raise InputError(f"{key}: class_names={names}; allowed: {spec.classes} strings")
     spec.task.check_targets(targets, spec.classes, key)
+    # not of every task with outputs per symbol: another one's targets may have a length of their own
     if isinstance(spec.task, TokenClassification) and targets.shape != inputs.shape:
         raise InputError(
             f"{key}: samples {list(inputs.shape)} with targets {list(targets.shape)}; allowed: a class for every "
@@ -123,7 +124,7 @@ def _check_clients(key: str, train: ClientIndices, client_test: ClientIndices | 
         train: the clients' training samples.
         client_test: the clients' test samples, if they have any.
     """
-    for kind, clients in (("training", train), ("test", client_test)):
+    for use, clients in (("training", train), ("test", client_test)):
         if clients is None:
             continue
         if len(clients) != len(train):
@@ -133,7 +134,7 @@ def _check_clients(key: str, train: ClientIndices, client_test: ClientIndices | 
             )
         if clients.names is not None and len(clients.names) != len(clients):
             raise InputError(
-                f"{key}: {len(clients.names)} names for the {kind} samples of {len(clients)} clients; allowed: "
+                f"{key}: {len(clients.names)} names for the {use} samples of {len(clients)} clients; allowed: "
                 f"{len(clients)}"
             )
         pairs = torch.stack([clients.owners, clients.samples], dim=1)
@@ -141,7 +142,7 @@ def _check_clients(key: str, train: ClientIndices, client_test: ClientIndices | 
         if len(repeated := pairs[occurrences > 1]):
             client, sample = repeated[0].tolist()
             raise InputError(
-                f"{key}: client {clients.name(client)} has {kind} sample {sample} more than once; allowed: once "
+                f"{key}: client {clients.name(client)} has {use} sample {sample} more than once; allowed: once "
                 "(several clients may have it)"
             )
     if client_test is not None and not len(client_test.samples):

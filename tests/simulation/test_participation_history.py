@@ -59,7 +59,7 @@ def test_a_rule_learns_losses_and_times(make_experiment, executor, strategy):
         hardware={"executor": executor},
         clock=clock,
     )
-    simulation, (_, after) = advanced(experiment)
+    simulation, (before, after) = advanced(experiment)
     cohort = select(experiment.seed, 0, 6, 3).tolist()
     network, data, history = network_of(simulation, mlp), data_of(simulation), after.history
     model = 4 * len(simulation.network.vector)
@@ -69,14 +69,18 @@ def test_a_rule_learns_losses_and_times(make_experiment, executor, strategy):
             continue
         inputs, targets = data[client]
         assert history["samples"][client] == SIZES[client]
+        losses = []  # FedSoft's clients start from one of several models
+        for server in before.models:
+            network.load_state_dict(simulation.network.tensors(server.model.clone()))
+            losses.append(cross_entropy(network(inputs), targets).item())
+        assert any(float(history["losses"][client]) == pytest.approx(loss, rel=1e-5) for loss in losses)
         if strategy == "fedavg":
-            assert float(history["losses"][client]) == pytest.approx(cross_entropy(network(inputs), targets).item())
             devices = clock.devices(6, experiment.seed)
             down, up, speed = (float(column[client]) for column in (devices.down, devices.up, devices.speed))
             taken = 0.5 + model / down + SIZES[client] / speed + model / up
             assert float(history["seconds"][client]) == pytest.approx(taken)
         else:
-            assert float(history["losses"][client]) > 0 and float(history["seconds"][client]) > 0
+            assert float(history["seconds"][client]) > 0
 
 
 def test_earlier_states_keep_their_history(make_experiment):
