@@ -149,10 +149,12 @@ class Evaluator:
         is_new = state_names(strategy, layout).isdisjoint(state.client_states.held.get(client, {}))
         if is_new and not strategy.evaluates_newcomers:
             return models
+        context, number = self._executor.context, torch.tensor([client])
         received = {**self._phase.server.broadcast(state.server), MODEL: models[0]}
-        context = self._executor.context
+        if (sent := self._phase.server.models_for(state.server, number, layout)) is not None:
+            received[MODEL] = sent[0]
         client_state = state.client_states.of(client, context.training_lengths, models[0].device)
-        job = CohortJob(torch.tensor([client]), state.round, received, state.client_states)
+        job = CohortJob(number, state.round, received, state.client_states)
         info = with_measurements(context, client, self._executor.infos(job).of(0))
         before = versions(received)
         own = strategy.own_model(received, client_state, info)

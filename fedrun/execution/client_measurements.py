@@ -74,18 +74,19 @@ def training_embeddings(context: ExecutionContext, client: int) -> LabelledEmbed
 
 
 def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
-    """F_k at the broadcast model as each of the cohort reports it, float64 ``[C, 1]``."""
-    if context.client.steps_before_loss:
-        after_steps = [_loss_after_steps(context, job, client) for client in job.cohort.tolist()]
-        losses = torch.tensor(after_steps, dtype=torch.float64)
+    """F_k at the model that it receives, as each of the cohort reports it, float64 ``[C, 1]``."""
+    clients, received = job.cohort.tolist(), job.received[MODEL]
+    if context.client.steps_before_loss or received.ndim > 1:
+        each = [_initial_loss(context, job.received_by(k), client) for k, client in enumerate(clients)]
+        losses = torch.tensor(each, dtype=torch.float64)
     else:
-        context.network.load(job.received[MODEL])
-        parts = [context.clients[client] for client in job.cohort.tolist()]
+        context.network.load(received)
+        parts = [context.clients[client] for client in clients]
         indices = ClientIndices(torch.cat(parts), torch.from_numpy(offsets_of([*map(len, parts)])))
         results = evaluate(context.network, context.samples, indices.samples, FORWARD_BATCH)
         losses = training_losses(results, indices)
     if context.attack is not None and job.sends_models:
-        for position, client in enumerate(job.cohort.tolist()):
+        for position, client in enumerate(clients):
             if client in context.attackers:
                 reported = context.attack.reported(losses[position])
                 check_reported(context.attack, reported)
@@ -93,18 +94,23 @@ def initial_losses(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
     return losses[:, None].to(context.network.vector.device)
 
 
-def _loss_after_steps(context: ExecutionContext, job: CohortJob, client: int) -> float:
-    """F_k after the client has adapted the broadcast model by some steps of SGD."""
-    adapting = replace(context, client=SGD(), seed=address(context.seed, "tuning"))
-    train_client(adapting, context.client.steps_before_loss, client, job.round, job.received[MODEL], {})
-    return context.results(context.network.vector, client).training_loss
+def _initial_loss(context: ExecutionContext, job: CohortJob, client: int) -> float:
+    """F_k of one client after it has adapted the model that it receives by its steps of SGD before the loss."""
+    model = job.received[MODEL]
+    if context.client.steps_before_loss:
+        adapting = replace(context, client=SGD(), seed=address(context.seed, "tuning"))
+        train_client(adapting, context.client.steps_before_loss, client, job.round, model, {})
+        model = context.network.vector
+    return context.results(model, client).training_loss
 
 
 def initial_gradients(context: ExecutionContext, job: CohortJob) -> torch.Tensor:
-    """The gradient of F_k at the broadcast model for each of the cohort, float32 ``[C, T]``."""
-    context.network.load(job.received[MODEL])
-    parts = [context.clients[client] for client in job.cohort.tolist()]
-    return torch.stack([full_gradient(context.network, context.samples, part, FORWARD_BATCH) for part in parts])
+    """The gradient of F_k at the model that it receives for each of the cohort, float32 ``[C, T]``."""
+    gradients = []
+    for position, client in enumerate(job.cohort.tolist()):
+        context.network.load(job.received_by(position).received[MODEL])
+        gradients.append(full_gradient(context.network, context.samples, context.clients[client], FORWARD_BATCH))
+    return torch.stack(gradients)
 
 
 def measured_samples(context: ExecutionContext, samples: int) -> tuple[int, int]:

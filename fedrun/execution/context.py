@@ -16,7 +16,7 @@ from fedrun.strategies.contract import owner
 from fedrun.strategies.idle_training import IDLE, IdleTraining
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.server import Senders, ServerStrategy
-from fedrun.strategies.vectors import Vectors
+from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 from fedrun.training.tally import Trained
 from fedrun.uploads.attacks.base import Attack
@@ -159,13 +159,13 @@ class CohortJob:
     Attributes:
         cohort: client numbers, int64 ``[C]``.
         round: t, 0 in the first round.
-        received: the server's broadcast.
+        received: the server's broadcast. The model is ``[P]``, or ``[C, P]`` if the server sends each client its own.
         client_states: the states of the clients.
         steps: local steps of each, int64 ``[C]``; None: those of the settings of local training.
         sends_models: whether the trained models will be sent; attackers change only those.
         mixture: the weight of each of several models for each of the cohort, float64 ``[C, M]``.
-        lost: x − x̂ ``[P]``, the part of the server's model that rounding removed from the broadcast; None: no such
-            part.
+        lost: x − x̂, the part of the server's model that rounding removed from the broadcast, of the shape of the
+            model; None: no such part.
     """
 
     cohort: torch.Tensor
@@ -183,7 +183,16 @@ class CohortJob:
         def some(values: torch.Tensor | None) -> torch.Tensor | None:
             return None if values is None else values[members]
 
-        return replace(self, cohort=self.cohort[members], steps=some(self.steps), mixture=some(self.mixture))
+        own = self.received_by(members)
+        return replace(own, cohort=self.cohort[members], steps=some(self.steps), mixture=some(self.mixture))
+
+    def received_by(self, members: int | torch.Tensor) -> CohortJob:
+        """The job with what one of the cohort receives, by its position: a model ``[P]``; or several, a model each."""
+        model, lost = self.received[MODEL], self.lost
+        if model.ndim == 1:
+            return self
+        received = {**self.received, MODEL: model[members]}
+        return replace(self, received=received, lost=None if lost is None else lost[members])
 
 
 Progress = Callable[[int], None]

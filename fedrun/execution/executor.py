@@ -116,7 +116,7 @@ class Executor(ABC):
         """What precedes the first step of local training.
 
         Args:
-            broadcast: the server's, with a model ``[P]``.
+            broadcast: the server's, with a model ``[P]``, or ``[..., P]`` if each client receives its own.
             client_state: the clients' states, with private entries ``[..., h]``.
             client: information about the clients.
 
@@ -132,7 +132,7 @@ class Executor(ABC):
         if private is not None:
             shared = broadcast[MODEL]
             model = shared.expand(*clients, -1).clone()
-            model[..., private] = torch.where(client.is_new, shared[private], client_state[PRIVATE])
+            model[..., private] = torch.where(client.is_new, shared[..., private], client_state[PRIVATE])
             received = {**broadcast, MODEL: model}
         constants = strategy.constants(received, client_state, client)
         check_constants(strategy, constants, client.clients.shape)
@@ -177,12 +177,14 @@ class Executor(ABC):
             state = {**state, PRIVATE: model[..., context.private]}
             if MODEL in uploads:
                 shared = uploads[MODEL].clone()
-                shared[..., context.private] = job.received[MODEL][context.private]
+                shared[..., context.private] = job.received[MODEL][..., context.private]
                 uploads = {**uploads, MODEL: shared}
         return uploads, state
 
     def tampered(self, model: torch.Tensor, job: CohortJob, client: int) -> torch.Tensor:
-        """The model ``[P]`` that a client sends: its trained model, or an attacker's changed one."""
+        """The model ``[P]`` that a client sends: its trained model, or an attacker's changed one; ``job`` has what this
+        client receives.
+        """
         context = self.context
         if context.attack is None or not job.sends_models or client not in context.attackers:
             return model
@@ -202,7 +204,10 @@ class Executor(ABC):
     def uploaded(self, result: ClientResult, job: CohortJob, info: Callable[[], ClientInfo]) -> ClientResult:
         """A client's result with the uploads that the server receives, and the client's state after that.
 
-        ``info``, the information about the client, is built only if it is needed.
+        Args:
+            result: result of its local training.
+            job: with what this client receives.
+            info: builds the information about the client, if it is needed.
         """
         if not job.sends_models:
             return result

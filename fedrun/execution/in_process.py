@@ -27,7 +27,7 @@ class InProcess(Executor):
 
     def _client_result(self, job: CohortJob, position: int, info: ClientInfo, steps: int) -> ClientResult:
         """Train one client. A separate method, so that its vectors are freed before the next client trains."""
-        context, client = self.context, int(job.cohort[position])
+        context, client, job = self.context, int(job.cohort[position]), job.received_by(position)
         network = context.network
         # so that hooks which draw from PyTorch's global generator are reproducible
         seed_generators(address(context.seed, "hooks", job.round, client), network.vector.device)

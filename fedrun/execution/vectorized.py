@@ -80,8 +80,7 @@ class Vectorized(Executor):
         together = self.group_size()
         for first in range(0, len(alike), together):
             positions = alike[first : first + together]
-            clients = job.cohort[positions].tolist()
-            yield from self._train(clients, job, infos.of(positions), [steps[position] for position in positions])
+            yield from self._train(job.part(torch.tensor(positions)), infos.of(positions))
             progress(first + len(positions))
 
     def group_size(self) -> int:
@@ -92,10 +91,11 @@ class Vectorized(Executor):
             room = torch.cuda.get_device_properties(vector.device).total_memory // 4
         return max(1, min(GROUP, room // (VECTORS * vector.numel() * vector.element_size())))
 
-    def _train(self, clients: list[int], job: CohortJob, info: ClientInfo, steps: list[int]) -> Iterator[ClientResult]:
-        """Train one group of clients."""
+    def _train(self, job: CohortJob, info: ClientInfo) -> Iterator[ClientResult]:
+        """Train one group of clients, the job's cohort."""
         context, strategy = self.context, self.context.client
-        context.network.load(job.received[MODEL])  # source of the entries that are not trained
+        clients, steps = job.cohort.tolist(), self.steps(job).tolist()
+        context.network.load(job.received_by(0).received[MODEL])  # source of the entries that are not trained
         lengths, device = context.training_lengths, context.network.vector.device
         # so that hooks which draw from PyTorch's global generator are reproducible
         seed_generators(address(context.seed, "hooks", job.round, clients[0]), device)
@@ -132,7 +132,9 @@ class Vectorized(Executor):
             )
         sent = model
         if context.attack is not None and job.sends_models:
-            sent = torch.stack([self.tampered(model[k], job, client) for k, client in enumerate(clients)])
+            sent = torch.stack(
+                [self.tampered(model[k], job.received_by(k), client) for k, client in enumerate(clients)]
+            )
         info = replace(info, start=start)
         uploads, next_state = self.finished(sent, job, received, state, constants, optimizer, info)
         if check is not None:
@@ -147,7 +149,7 @@ class Vectorized(Executor):
                 {name: vectors[k] for name, vectors in next_state.items()},
                 Trained(steps[k], processed[k], objective.losses[k], objective.scores[k], objective.weights[k]),
             )
-            yield self.uploaded(result, job, partial(info.of, k))
+            yield self.uploaded(result, job.received_by(k), partial(info.of, k))
 
     def _descend(
         self,

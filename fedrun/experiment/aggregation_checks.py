@@ -112,6 +112,8 @@ def _needs_rounds(strategy: Strategy) -> str | None:
     if client.sends != {MODEL} or server.sends != {MODEL} or server.maintains:
         part = strategy.named_client if client.sends != {MODEL} else strategy.named_server
         return f"{part}, which exchanges more than the model"
+    if server.sends_own_models:
+        return f"{strategy.named_server}, which sends each client a model of its own"
     if server.rows != "none" or "squared_norms" in server.wants:
         return f"{strategy.named_server}, which compares the models of one round"
     return None

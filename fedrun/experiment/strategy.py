@@ -94,6 +94,14 @@ class Strategy:
                 f"{self.named_server} uses nothing of what {self.named_client} sends, and no model would be trained; "
                 f"{allowed}, or another server strategy, such as fedavg"
             )
+        if self.server.sends_own_models and not is_personal(self.client):
+            allowed = _options(
+                "strategy/client", ClientStrategy, lambda one: is_personal(one) and fit(one, self.server)
+            )
+            raise InputError(
+                f"{self.named_server} sends each client a model of its own, and {self.named_client} evaluates the "
+                f"global one; {allowed}"
+            )
         if self.server.idle_training is not None and "batch_gradient" in self.client.wants:
             raise InputError(
                 f"{self.named_server} counts what idle clients process before they train, and clients of "

@@ -91,6 +91,11 @@ def _check_forged(settings: Settings) -> None:
             f"{attack} forges uploads after they have arrived, and {strategy.named_clustering} assigns clients by "
             "their uploads before; choose another attack"
         )
+    if strategy.server.sends_own_models:
+        raise InputError(
+            f"{attack} forges steps from one model, and {strategy.named_server} sends each client another; choose "
+            "another attack"
+        )
     if MODEL not in strategy.client.sends:
         raise InputError(f"{attack} forges models, which {strategy.named_client} does not send; choose another attack")
 
@@ -189,6 +194,8 @@ def single_uploads(client: ClientStrategy, server: ServerStrategy, rows: bool) -
         return LABEL_COUNTS
     if rows and server.rows != "none":
         return "every single client's model"
+    if rows and server.sends_own_models:
+        return "which client has received which model"
     if rows and "squared_norms" in server.wants:
         return "how far every single client has moved the model"
     apart = sorted(client.sends - server.sends - {MODEL})

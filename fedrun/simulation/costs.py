@@ -150,7 +150,7 @@ class Costs:
             for job in result.jobs:
                 receives = torch.isin(clients, job.cohort)
                 receives[count:] = True
-                numbers = self._received(job.received)
+                numbers = self._received(job.received_by(0).received)
                 params[receives] = numbers
                 sizes[receives] = pipeline.bytes_down(numbers, clients[receives], slots)
             if len(result.models) == 1:

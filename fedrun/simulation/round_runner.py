@@ -164,7 +164,7 @@ class RoundRunner:
     def _job(self, state: State, model: int, clients: torch.Tensor, mixture: torch.Tensor | None) -> CohortJob:
         """The job of the clients (int64 ``[C]``) that start at a model."""
         server = state.models[model]
-        received = self.phase.broadcast(server)
+        received = self.phase.received_by(server, clients)
         if CENTRES in self.phase.client.needs:
             received[CENTRES] = torch.stack(self._sent_models(state))
         received |= self.executor.context.pipeline.broadcast(server.transforms)
@@ -178,7 +178,8 @@ class RoundRunner:
         pipeline, whole = self.executor.context.pipeline, job.received[MODEL]
         if not pipeline.changes_downloads:
             return job
-        rounded = pipeline.download(whole)
+        models = whole if whole.ndim > 1 else whole[None]
+        rounded = torch.stack([pipeline.download(model) for model in models]).view_as(whole)
         return replace(job, received={**job.received, MODEL: rounded}, lost=whole - rounded)
 
     def _started_jobs(self, state: State, cohort: torch.Tensor, started: Mapping[int, int]) -> list[CohortJob]:

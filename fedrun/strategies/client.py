@@ -238,7 +238,8 @@ class ClientStrategy:
         """The model ``[P]`` by which a client is evaluated.
 
         Args:
-            received: the newest broadcast, with the global model that is evaluated, ``[P]``.
+            received: the newest broadcast, with the global model that is evaluated, or the model that the server would
+                send to the client now, ``[P]``.
             client_state: the client's state.
             client: its information in the next round, with :attr:`ClientInfo.batch_gradient`,
                 :attr:`ClientInfo.training_embeddings` and :attr:`ClientInfo.measured_statistics`, but without the

@@ -8,7 +8,8 @@ import torch
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
-from fedrun.strategies.server import COLUMNS, CohortUpdate, Round, Rows, ServerState, ServerStrategy
+from fedrun.strategies.distances import squared_distances
+from fedrun.strategies.server import CohortUpdate, Round, Rows, ServerState, ServerStrategy
 from fedrun.system.errors import RunError
 
 
@@ -51,10 +52,8 @@ class Krum(ServerStrategy):
 
 def krum_scores(vectors: torch.Tensor, byzantine: int) -> torch.Tensor:
     """Σ of the squared distances of each of M vectors ``[M, T]`` to its M − f − 2 nearest others, ``[M]``."""
-    distances = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
-    for part in torch.split(vectors, COLUMNS, dim=1):
-        # by differences, because the expanded square is inaccurate for clients that lie close together
-        distances += torch.cdist(part, part, compute_mode="donot_use_mm_for_euclid_dist").double().square()
     # s_k = Σ ‖y_k − y_j‖² over the M − f − 2 nearest j ≠ k
     neighbours = len(vectors) - byzantine - 2
-    return distances.sort(dim=1).values[:, 1 : 1 + neighbours].sum(1)  # the nearest is the vector itself
+    return (
+        squared_distances(vectors, vectors).sort(dim=1).values[:, 1 : 1 + neighbours].sum(1)
+    )  # the nearest is the vector itself

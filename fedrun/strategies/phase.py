@@ -19,6 +19,7 @@ from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.contract import check_counts
 from fedrun.strategies.local_training import LocalTraining
 from fedrun.strategies.server import Round, ServerState, ServerStrategy
+from fedrun.strategies.server_contract import check_models_for
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import address
@@ -89,6 +90,16 @@ class Phase:
         """The vectors of a server's broadcast that the clients need."""
         needs = self.client.needs | {MODEL}
         return {name: vector for name, vector in self.server.broadcast(server).items() if name in needs}
+
+    def received_by(self, server: ServerState, clients: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What clients (int64 ``[n]``) receive: the broadcast; with their models ``[n, P]`` if the server sends each
+        client its own.
+        """
+        received = self.broadcast(server)
+        if (models := self.server.models_for(server, clients, self.network.layout)) is not None:
+            check_models_for(self.server, models, len(clients), self.network.layout.size)
+            received[MODEL] = models
+        return received
 
     def round(self, index: int, model: int, membership: torch.Tensor | None) -> Round:
         """What the server strategy may know of round 0, 1, .. for a model, given its number and the clients' weights of

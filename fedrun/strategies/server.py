@@ -183,8 +183,9 @@ class ServerStrategy(ABC):
             ``squared_norms``: the server measures how far each model that it receives lies from its broadcast.
         idle_training: training of clients that are not selected; None: they do not train.
         least_uploads: the fewest uploads from which it can aggregate.
-        refinable: whether the state's model may be changed after :meth:`aggregate`, because the next broadcast follows
-            from it.
+        sends_own_models: whether each client receives another model: :meth:`models_for` is overridden.
+        refinable: whether the state's model may be changed after :meth:`aggregate`, because what clients receive next
+            follows from it; by default if all receive the same model.
     """
 
     @property
@@ -216,8 +217,12 @@ class ServerStrategy(ABC):
         return 1
 
     @property
+    def sends_own_models(self) -> bool:
+        return type(self).models_for is not ServerStrategy.models_for
+
+    @property
     def refinable(self) -> bool:
-        return True
+        return not self.sends_own_models
 
     @property
     def wants(self) -> frozenset[Requirement]:
@@ -260,6 +265,14 @@ class ServerStrategy(ABC):
     def broadcast(self, state: ServerState) -> Vectors:
         """The vectors that every client of the cohort receives: the model, and the slots that :attr:`sends` names."""
         return {MODEL: state.model, **{name: slot for name, slot in state.slots.items() if name in self.sends}}
+
+    def models_for(self, state: ServerState, clients: torch.Tensor, layout: Layout) -> torch.Tensor | None:
+        """The models that these clients (int64 ``[n]``) receive, ``[n, P]``; None: all receive the broadcast one.
+
+        Clients are then evaluated by models of their own (:meth:`ClientStrategy.own_model`), and the state's model is
+        the global one.
+        """
+        return None
 
     def unsent(self, state: ServerState, clients: torch.Tensor) -> torch.Tensor:
         """How many numbers of the broadcast each of these clients (int64 ``[n]``) saves, int64 ``[n]``; 0 by default.

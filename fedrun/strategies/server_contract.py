@@ -24,6 +24,12 @@ def check_server_attributes(strategy: ServerStrategy) -> None:
     check_names(strategy, "wants", get_args(Requirement))
     if strategy.rows not in (allowed := get_args(Rows)):
         raise InputError(f"{owner(strategy)}.rows={strategy.rows!r}: allowed: {', '.join(allowed)}")
+    if strategy.sends_own_models and (strategy.idle_training is not None or "squared_norms" in strategy.wants):
+        other = "squared_norms" if strategy.idle_training is None else "idle_training"
+        raise InputError(
+            f"{owner(strategy)}.models_for with {other}, which needs one model that all clients receive; allowed: one "
+            "of the two"
+        )
 
 
 def check_weights(strategy: ServerStrategy, weights: object, clients: int) -> None:
@@ -36,6 +42,16 @@ def check_weights(strategy: ServerStrategy, weights: object, clients: int) -> No
         raise mistake(strategy, "weights", weights, f"the weight of every client, [{clients}]")
     if len(wrong := weights[~((weights >= 0) & weights.isfinite())]):
         raise mistake(strategy, "weights", f"the weight {float(wrong[0]):g}", "finite numbers, at least 0")
+
+
+def check_models_for(strategy: ServerStrategy, models: object, clients: int, parameters: int) -> None:
+    """Reject anything but a model for each client, float32 ``[C, P]``.
+
+    Raises:
+        InputError: naming the method.
+    """
+    if not is_tensor(models, (clients, parameters), torch.float32):
+        raise mistake(strategy, "models_for", models, f"a model for every client, float32 [{clients}, {parameters}]")
 
 
 def check_start(strategy: ServerStrategy, state: object, parameters: int) -> None:

@@ -118,6 +118,7 @@ FURTHER = [
     (2, ("strategy=ditto", "population.test_share=0.3")),
     (2, ("model=mlp", "strategy=fedrep", "population.test_share=0.3")),
     (2, ("strategy=fedala", "population.test_share=0.3")),
+    (3, ("strategy=fedamp", "population.test_share=0.3")),  # sends each client another model
     (3, ("strategy=fedumf", "clients_per_round=3")),
     (3, ("strategy=ifca", "clients_per_round=5", *CLUSTERS)),
     (3, ("strategy=fesem", "clients_per_round=5", *CLUSTERS)),
