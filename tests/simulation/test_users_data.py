@@ -12,7 +12,7 @@ import torch
 
 from fedrun.config.composed import compose
 from fedrun.config.config_class import config_class
-from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Users
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Symbols, Users
 from fedrun.data.datasets.in_memory import in_memory
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.partitions.base import Partition
@@ -281,6 +281,22 @@ LOADED: dict[str, tuple[Callable[[], object], str]] = {
     "offsets": (lambda: users("abc", [0, 2, 1, 4]), r"3 users are tensor.*; allowed: .*, ascending from 0 to 4$"),
     "user": (lambda: users((1, 2), [0, 2, 4]), "a user is named 1; allowed: strings$"),
     "training users": (lambda: users("ab", [0, 2, 4], training=3), "3 of 2 users are training users; allowed: 0 to 2"),
+}
+
+
+def text(symbols: list[int]) -> Dataset:
+    """Texts of two symbols of ten."""
+    return changed(
+        spec=replace(SPEC, vocabulary=10), encoding=Symbols(), inputs=torch.tensor([symbols] * 4, dtype=torch.int16)
+    )
+
+
+LOADED |= {
+    "symbol beyond the vocabulary": (
+        lambda: text([3, 10]),
+        "^dataset=Mine: symbols from 3 to 10; allowed: 0 to 9, because the vocabulary has 10 symbols$",
+    ),
+    "negative symbol": (lambda: text([-1, 9]), "^dataset=Mine: symbols from -1 to 9; allowed: 0 to 9, "),
 }
 
 
