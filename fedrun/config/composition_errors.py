@@ -29,7 +29,7 @@ from fedrun.config.options import (
     parts,
     readable,
 )
-from fedrun.config.overrides import home_folder, key_of, with_implied
+from fedrun.config.overrides import home_folder, key_of, parsed, with_implied
 from fedrun.config.own_options import wrong_file
 from fedrun.config.plain_composition import plain_composition
 from fedrun.config.suggestions import READABLE, did_you_mean, no_such_option
@@ -165,6 +165,10 @@ def _malformed(text: str, arguments: Sequence[str]) -> str | None:
     if kept := re.search(r"^Could not delete from config\. The value of '(.+)' is (.*) and not (.*)\.$", text):
         key, value, other = map(in_message, kept.groups())
         return f"~{key}={other}: the value is {value}; allowed: ~{key}"
+    if text.startswith("Config group override must be a string"):
+        of_hydra = (argument for argument in arguments if re.match(r"\+*hydra[=/]", argument))
+        if choice := next((argument for argument in of_hydra if not isinstance(parsed(argument).value(), str)), None):
+            return f"{in_message(choice)}: names no option; fedrun --help shows the groups and their options"
     if several := re.search(r"Ambiguous value for argument '(?P<argument>[^']+)'", text):
         return f"{several['argument']}: several values are a sweep, fedrun -m ...; a list is written KEY=[A,B]"
     if sweep := re.search(r"Sweep parameters '(?P<argument>[^']+)' requires --multirun", text):

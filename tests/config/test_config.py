@@ -453,6 +453,8 @@ REFUSED = [
     ),
     ("strategy=", "strategy='': no such option; allowed: " + ", ".join(options("strategy"))),
     ("strategy=3", "strategy=3: names no option; allowed: strategy=OPTION, one of " + ", ".join(options("strategy"))),
+    ("hydra=1", "hydra=1: names no option; fedrun --help shows the groups and their options"),
+    ("hydra/launcher=basic +hydra/sweeper=true", "+hydra/sweeper=true: names no option; fedrun --help shows "),
     ("~strategy", "~strategy: names no option; allowed: strategy=OPTION, one of " + ", ".join(options("strategy"))),
     ("strategy/client=none", "strategy/client=none: no such option; allowed: " + ", ".join(options("strategy/client"))),
     (
