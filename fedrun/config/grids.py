@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from fedrun.config.allowed_values import shown
 from fedrun.config.identity import comparable
 from fedrun.config.overrides import key_of, parsed
 
@@ -111,13 +112,7 @@ def arguments_of(grid: Grid) -> list[str]:
     """A grid as arguments of a command line: ``{"seed": "0,1", "local.steps": None}`` → ``seed=0,1``,
     ``local.steps=null``.
     """
-    return [f"{key}={_text(value)}" for key, value in grid.items()]
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "null"
-    return f"[{','.join(map(_text, value))}]" if isinstance(value, list) else str(value)
+    return [f"{key}={shown(value)}" for key, value in grid.items()]
 
 
 def values(arguments: Sequence[str], loader: ConfigLoader | None) -> Choices:

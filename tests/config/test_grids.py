@@ -96,6 +96,13 @@ def test_a_reference_among_several_values_is_written_as_it_was_typed():
     assert jobs({}, [{}], ["x=[${rounds}_2,a],{b:${c.d}}"]) == [["x=[${rounds}_2,a]"], ["x={b:${c.d}}"]]
 
 
+def test_values_of_a_grid_are_written_as_on_the_command_line() -> None:
+    mapping = {"width": 3, "sizes": [1, {"bias": None}], "name": "wide"}
+    assert jobs({"x": mapping, "y": True, "z": ["", 0.1]}, [{}], []) == [
+        ["x={width:3,sizes:[1,{bias:null}],name:wide}", "y=true", "z=['',0.1]"]
+    ]
+
+
 def test_an_interval_is_no_grid():
     with pytest.raises(HydraException, match=r"^x: a sweep over an interval needs a sweeper that searches$"):
         jobs({}, [{}], ["x=interval(0,1)"])
