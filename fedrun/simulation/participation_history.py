@@ -70,10 +70,14 @@ def copied(state: State) -> Vectors:
 
 def _checked(participation: Participation, method: str, returned: object, before: Vectors | None = None) -> Vectors:
     """What a rule has returned from a method, given what it had kept before the round."""
-    if not (
-        isinstance(returned, dict) and all(isinstance(name, str) and _is_on_cpu(returned[name]) for name in returned)
-    ):
-        raise mistake(participation, method, returned, "a dictionary of tensors on the CPU, by name")
+    allowed = "a dictionary of tensors on the CPU, by name"
+    if not isinstance(returned, dict):
+        raise mistake(participation, method, returned, allowed)
+    for name, value in returned.items():
+        plain = type(value) is torch.Tensor  # a checkpoint could not hold a subclass
+        if not (isinstance(name, str) and plain and value.device.type == "cpu"):
+            what = f"{kind(value)} on {value.device}" if plain else type(value).__name__
+            raise mistake(participation, method, f"{what} as {name!r}", allowed)
     history: Vectors = returned
     expected = history if before is None else before
     if history.keys() != expected.keys():
@@ -82,8 +86,3 @@ def _checked(participation: Participation, method: str, returned: object, before
         if not is_tensor(history[name], tensor.shape, tensor.dtype):
             raise mistake(participation, method, f"{kind(history[name])} as {name}", kind(tensor))
     return history
-
-
-def _is_on_cpu(value: object) -> bool:
-    """Whether it is a tensor on the CPU, of no subclass, which a checkpoint could not hold."""
-    return type(value) is torch.Tensor and value.device.type == "cpu"

@@ -152,16 +152,17 @@ def test_a_client_whose_upload_is_not_finite_has_no_outcome(make_experiment, mon
     ("initial", "after", "message"),
     [
         (None, None, "initial_history: returned NoneType; allowed: a dictionary of tensors on the CPU, by name"),
-        ({"a": 1.0}, None, "initial_history: returned dict; allowed: a dictionary of tensors on the CPU, by name"),
+        ({"a": torch.zeros(2), "b": 1.0}, None, "initial_history: returned float as 'b'; allowed: a dictionary of "),
+        ({0: torch.zeros(2)}, None, r"initial_history: returned float32 \[2\] on cpu as 0; allowed: a dictionary of "),
         (
-            {0: torch.zeros(2)},
+            {"a": torch.zeros(2, device="meta")},
             None,
-            "initial_history: returned dict; allowed: a dictionary of tensors on the CPU, by name",
+            r"initial_history: returned float32 \[2\] on meta as 'a'; allowed: a dictionary of tensors on the CPU, ",
         ),
         (
             {"a": torch.zeros(2)},
-            {"a": torch.zeros(2), 3: torch.zeros(2)},
-            "next_history: returned dict; allowed: a dict",
+            {"a": torch.nn.Parameter(torch.zeros(2))},
+            "next_history: returned Parameter as 'a'; allowed: a dict",
         ),
         (
             {"a": torch.zeros(2)},
