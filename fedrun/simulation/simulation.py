@@ -52,6 +52,7 @@ from fedrun.strategies.server import ServerState
 from fedrun.strategies.server_contract import check_start
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
+from fedrun.uploads.transform_contract import check_metrics
 
 log = logging.getLogger(__name__)
 
@@ -361,7 +362,9 @@ class Simulation:
         """
         active = self._active(state)
         metrics = active.evaluator.metrics(state, target)
-        return metrics | active.mechanism.report(state.round, lambda: active.participations.after(state.round))
+        privacy = active.mechanism.report(state.round, lambda: active.participations.after(state.round))
+        check_metrics(active.mechanism, "report", privacy)
+        return metrics | privacy
 
 
 def _until(end: float | None, totals: Totals) -> Totals:

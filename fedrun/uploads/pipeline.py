@@ -14,7 +14,7 @@ from fedrun.models.flat_network import Layout
 from fedrun.strategies.server import CohortUpdate, Round, Senders
 from fedrun.strategies.vectors import MODEL, Vectors
 from fedrun.uploads.transform import FLOAT, Sender, Sent, Shape, UploadTransform
-from fedrun.uploads.transform_contract import check_sent
+from fedrun.uploads.transform_contract import check_metrics, check_sent
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,7 @@ class UploadPipeline:
         for transform in (each for each in self.transforms if each.changes_means):
             displacements = self._displacements(update.mean, received)
             combined = transform.combine(displacements, update, slots, round)
+            check_metrics(transform, "combine", combined.metrics)
             self._move(update.mean, received, {**displacements, **combined.displacements})
             update = replace(update, represented=combined.clients)
             after |= combined.slots

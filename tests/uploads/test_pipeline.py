@@ -348,6 +348,21 @@ class Sending(Mechanism):
         return self.returned(displacements["model"])
 
 
+class Summing(Mechanism):
+    """Its metric would replace that of a test."""
+
+    def combine(self, displacements, update, slots, round):
+        return Combined(displacements, {}, {"test/accuracy": 1.0}, len(update.clients))
+
+
+class Telling(Mechanism):
+    def __init__(self, reported):
+        self.reported = reported
+
+    def report(self, rounds, participations):
+        return self.reported
+
+
 @config_class
 class Own(Privacy):
     number: int
@@ -363,11 +378,23 @@ RETURNED = (
     (Sending(lambda moved: Sent({"model": moved[:3]})), "Sending.send: returned float32 [3]; allowed: 'model' as "),
     (Sending(lambda moved: Sent({"model": moved.double()})), "Sending.send: returned float64 "),
     (Sending(lambda moved: Sent({}, {}, {"norm": moved})), "; allowed: a number as measure 'norm'"),
+    (
+        Sending(lambda moved: Sent({}, {}, {"norm": 1.0})),
+        "Sending.send: returned the metric 'norm'; allowed: a dictionary of numbers named privacy/...",
+    ),
+    (Summing(), "Summing.combine: returned the metric 'test/accuracy'; allowed: a dictionary of numbers named priv"),
+    (Telling({"privacy/delta": 0.1, "epsilon": 1.0}), "Telling.report: returned the metric 'epsilon'; allowed: "),
+    (Telling(None), "Telling.report: returned NoneType; allowed: a dictionary of numbers named privacy/..."),
 )
+
+
+def evaluated_after_a_round(experiment):
+    simulation, states, _ = rounds(experiment)
+    return simulation.test(states[-1])
 
 
 @pytest.mark.parametrize("number", range(len(RETURNED)))
 def test_what_a_mechanism_of_ones_own_returns(make_experiment, number):
     with pytest.raises(InputError) as refusal:
-        rounds(make_experiment(network=mlp, privacy=Own(number=number)))
+        evaluated_after_a_round(make_experiment(network=mlp, privacy=Own(number=number)))
     assert RETURNED[number][1] in str(refusal.value)
