@@ -16,7 +16,7 @@ from fedrun.config.build import locate
 from fedrun.config.defaults_entry import added
 from fedrun.config.defaults_lists import DefaultsTree, NotPlainError
 from fedrun.config.dotted_keys import flattened, value_at
-from fedrun.config.marks import unused_with
+from fedrun.config.marks import NoEffect, unused_with
 from fedrun.config.options import (
     HYDRA_GROUPS,
     SETTINGS,
@@ -150,7 +150,7 @@ def _written(key: str, entries: Sequence[KeyEntry], experiment: type) -> str:
     # what the option's own class takes comes before values that other options give it
     for (comment, allowed), members in sorted(alike.items(), key=lambda item: not item[0][1]):
         lines += [f"{key}: {comment}" if comment else key, *([f"  allowed  {allowed}"] if allowed else [])]
-        if unused := " and ".join(_without_effect(members[0], experiment)):
+        if unused := _without_effect(members[0], experiment):
             lines.append(f"  unused   with {unused}")
         for entry in members:
             lines.append(f"  default  {in_message(entry.value)}{f' with {entry.choice}' if entry.choice else ''}")
@@ -167,13 +167,17 @@ def _allowed(entry: KeyEntry, experiment: type) -> str:
     return "" if annotation is None else describe(annotation)
 
 
-def _without_effect(entry: KeyEntry, experiment: type) -> Iterator[str]:
-    """The values of other keys with which a key has no effect."""
+def _without_effect(entry: KeyEntry, experiment: type) -> str:
+    """The values of other keys with which a key has no effect, in words; empty if there are none."""
     if (owner := _owner(entry, experiment)) is None:
-        return
+        return ""
     above, _, name = entry.key.rpartition(".")
-    for mark in unused_with(owner, name):
-        yield f"{'.'.join(filter(None, [above, mark.key]))}={' or '.join(map(shown, mark.values))}"
+
+    def words(mark: NoEffect) -> str:
+        key = ".".join(filter(None, [above, mark.key]))
+        return f"{key} other than null" if mark.values is None else f"{key}={' or '.join(map(shown, mark.values))}"
+
+    return " or ".join(" and ".join(map(words, together)) for together in unused_with(owner, name))
 
 
 def _owner(entry: KeyEntry, experiment: type) -> type | None:

@@ -41,10 +41,9 @@ def without_effect(config: object, overrides: Sequence[str]) -> dict[str, Unused
                 owner = getattr(owner, part, None)
             if not is_dataclass(owner):  # a choice of an option below a group, or of another key's
                 continue
-            unused = unused_with(type(owner), name)
-            if not unused or any(getattr(owner, mark.key) not in mark.values for mark in unused):
-                continue
-            if _is_usual(key, getattr(owner, name)):
+            reasons = unused_with(type(owner), name)
+            unused = next((marks for marks in reasons if all(mark.holds(owner) for mark in marks)), ())
+            if not unused or _is_usual(key, getattr(owner, name)):
                 continue
             others = {".".join([*above, mark.key]): shown(getattr(owner, mark.key)) for mark in unused}
             values = " and ".join(f"{other}={value}" for other, value in others.items())

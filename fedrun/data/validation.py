@@ -33,7 +33,7 @@ class Validation:
 
     share: Annotated[float, Ge(0), Lt(1)]
     of: Annotated[Literal["samples", "clients"], NoEffect("share", (0.0,))]
-    samples: Annotated[HeldOut, NoEffect("share", (0.0,))]
+    samples: Annotated[HeldOut, NoEffect("share", (0.0,)), NoEffect("of", ("clients",))]
 
     @property
     def evaluation_split(self) -> EvaluationSplit:

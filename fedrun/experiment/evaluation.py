@@ -70,8 +70,8 @@ class Evaluation:
     miss_probability: Annotated[float, Ge(0), Le(0.01), NoEffect("adaptive", (False,))]
     tuning_steps: Annotated[int, Ge(0)]
     tuning_epochs: Annotated[int, Ge(0)]
-    tuning_part: Annotated[Literal["model", "head"], *WITHOUT_TUNING]
-    tuning_lr: Annotated[Annotated[float, Gt(0)] | None, *WITHOUT_TUNING]
+    tuning_part: Annotated[Literal["model", "head"], WITHOUT_TUNING]
+    tuning_lr: Annotated[Annotated[float, Gt(0)] | None, WITHOUT_TUNING]
     client_means: bool
     model: Annotated[Literal["auto"] | EvaluatedModel, Neutral("auto")]
     average: Annotated[Literal["auto"] | Averaging, Neutral("auto")]

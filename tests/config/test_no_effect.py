@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import get_type_hints
 
 import pytest
@@ -28,6 +29,15 @@ REJECTED = [
         "evaluation.tuning_steps or evaluation.tuning_epochs",
     ),
     ("validation.of=clients", "with validation.share=0.0; leave it out, or change validation.share"),
+    ("validation.samples=last", "with validation.share=0.0; leave it out, or change validation.share"),
+    (
+        "validation.samples=last validation.share=0.2 validation.of=clients",
+        "with validation.of=clients; leave it out, or change validation.of",
+    ),
+    (
+        "strategy.clustering.max_clusters=4 strategy=fedconcat strategy.clustering.clusters=3",
+        "with strategy.clustering.clusters=3; leave it out, or change strategy.clustering.clusters",
+    ),
     ("population.test_of=last", "with population.test_share=0.0; leave it out, or change population.test_share"),
     (
         "aggregation.b=3 aggregation=fedbuff aggregation.staleness=polynomial clock=tiers",
@@ -81,6 +91,8 @@ def test_a_key_within_a_mapping_is_rejected() -> None:
         "local.lr_decay=0.9 local.lr_decay_rounds=10",
         "evaluation.tuning_epochs=1 evaluation.tuning_lr=0.01 population.test_share=0.3",
         "validation.share=0.2 validation.of=clients",
+        "validation.share=0.2 validation.samples=last",
+        "strategy=fedconcat strategy.clustering.clusters=null strategy.clustering.max_clusters=4",
         "aggregation=fedbuff aggregation.staleness=hinge aggregation.b=3 clock=tiers",
         "aggregation=fedbuff aggregation.staleness=polynomial aggregation.a=1 clock=tiers",
         "local.beta1=0.9 local.lr_decay_rounds=1 population.test_of=auto validation.of=samples",  # the defaults
@@ -104,9 +116,9 @@ def test_every_mark_names_a_key_of_its_class_and_values_that_it_allows() -> None
         if entry.owner.startswith("hydra_plugins.") or (not entry.owner and "." in entry.key):
             continue
         owner = locate(entry.owner, entry.key) if entry.owner else Experiment
-        for mark in unused_with(owner, entry.key.rpartition(".")[2]):
+        for mark in chain.from_iterable(unused_with(owner, entry.key.rpartition(".")[2])):
             found += 1
-            assert mark.key in get_type_hints(owner) and mark.values, (owner, mark)
+            assert mark.key in get_type_hints(owner) and mark.values != (), (owner, mark)
     assert found >= 20
 
 
@@ -114,4 +126,8 @@ def test_the_explanation_names_the_other_values() -> None:
     assert "\n  unused   with local.optimizer=sgd or nesterov\n" in explain_key("local.beta2", Experiment)
     both = "\n  unused   with evaluation.tuning_steps=0 and evaluation.tuning_epochs=0\n"
     assert both in explain_key("evaluation.tuning_part", Experiment)
+    either = "\n  unused   with validation.share=0.0 or validation.of=clients\n"
+    assert either in explain_key("validation.samples", Experiment)
+    given = "\n  unused   with strategy.clustering.clusters other than null\n"
+    assert given in explain_key("strategy.clustering.max_clusters", Experiment)
     assert "unused" not in explain_key("local.lr", Experiment)

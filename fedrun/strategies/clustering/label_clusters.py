@@ -8,6 +8,7 @@ import torch
 from annotated_types import Ge
 
 from fedrun.config.config_class import config_class
+from fedrun.config.marks import NoEffect
 from fedrun.strategies.clustering.base import Clustering
 from fedrun.strategies.clustering.kmeans import clustered
 
@@ -29,7 +30,7 @@ class LabelClusters(Clustering):
     """
 
     clusters: Annotated[int, Ge(1)] | None
-    max_clusters: Annotated[int, Ge(1)]
+    max_clusters: Annotated[int, Ge(1), NoEffect("clusters")]
     balanced: bool
     by: Literal["shares", "labels"]
 
