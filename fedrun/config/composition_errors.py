@@ -28,6 +28,7 @@ from fedrun.config.options import (
     options,
     parts,
     readable,
+    readable_files,
 )
 from fedrun.config.overrides import home_folder, key_of, parsed, with_implied
 from fedrun.config.own_options import wrong_file
@@ -234,7 +235,8 @@ def _keys_of(node: Any) -> str:
 def _having_part(group: str, folder: Path | None) -> str:
     """The options that have a group within theirs: ``model/lora`` → ``model=OPTION, one of custom, timm``."""
     above, _, part = group.rpartition("/")
-    having = [name for name in options(above, folder) if part in parts(above, name, folder)]
+    names = sorted(readable_files(above, option_folders(folder)))
+    having = [name for name in names if part in parts(above, name, folder)]
     return f"{above}=OPTION, one of {', '.join(having)}" if having else ""
 
 

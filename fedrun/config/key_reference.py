@@ -5,7 +5,7 @@ The comments in ``conf/`` are the explanations. They follow a key in its line, o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile, takewhile
 from pathlib import Path
@@ -29,6 +29,7 @@ from fedrun.config.options import (
     option_folders,
     options,
     package_of,
+    readable_files,
 )
 from fedrun.config.suggestions import did_you_mean
 from fedrun.system.errors import InputError
@@ -116,16 +117,22 @@ def unknown_key(key: str, folders: Sequence[Path]) -> str:
     return f"unknown key; fedrun --cfg job shows all keys{meant}"
 
 
-def key_entries(folders: Sequence[Path]) -> tuple[list[KeyEntry], dict[str, str]]:
+def key_entries(
+    folders: Sequence[Path], files_of: Callable[[str, Sequence[Path]], dict[str, Path]] = files_in
+) -> tuple[list[KeyEntry], dict[str, str]]:
     """Every key where it gets its first value; and where options of a group are placed below another option's key, with
     the group's own key: ``{"strategy.server.base": "strategy.server"}``.
+
+    Args:
+        folders: folders of options.
+        files_of: the files of a group's options in these folders.
     """
     comments: Comments = {}
     entries = _entries("", "config", {"config": conf_dir() / "config.yaml"}, comments)
     aliases: dict[str, str] = {}
     for group in [*groups(folders), *HYDRA_GROUPS]:
         if group not in SETTINGS:
-            for name, path in sorted((files := files_in(group, folders)).items()):
+            for name, path in sorted((files := files_of(group, folders)).items()):
                 entries += _entries(group, name, files, comments)
                 aliases |= _aliases(path, group, name)
     return entries, aliases
@@ -134,7 +141,7 @@ def key_entries(folders: Sequence[Path]) -> tuple[list[KeyEntry], dict[str, str]
 def choices_with(key: str, folders: Sequence[Path]) -> str:
     """The options that have a key, as in ``strategy=fesem; or strategy/client=fedprox, moon``; empty: none needed."""
     having: dict[str, list[str]] = {}
-    for entry in key_entries(folders)[0]:
+    for entry in key_entries(folders, readable_files)[0]:
         if entry.key == key and entry.choice:
             group, _, name = entry.choice.partition("=")
             having.setdefault(group, []).append(name)

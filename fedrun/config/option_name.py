@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedrun.config.dotted_keys import value_at
 from fedrun.config.identity import class_name
-from fedrun.config.options import config_dir_option, content, option_files
+from fedrun.config.options import config_dir_option, content, option_folders, readable_files
 
 
 def chosen(group: str, part: object) -> str:
@@ -55,7 +55,7 @@ def option_of(group: str, target: str) -> str:
 def _names(group: str, config_dir: Path | None) -> dict[str, list[str]]:
     """The options of a group by the :func:`class_name` of their classes."""
     names: dict[str, list[str]] = {}
-    for name, path in option_files(group, config_dir).items():
+    for name, path in readable_files(group, option_folders(config_dir)).items():
         names.setdefault(class_name(class_of(group, name, path)), []).append(name)
     return names
 

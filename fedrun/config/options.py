@@ -180,6 +180,19 @@ def files_in(group: str, folders: Iterable[Path]) -> dict[str, Path]:
     return files
 
 
+def readable_files(group: str, folders: Iterable[Path]) -> dict[str, Path]:
+    """The files of :func:`files_in` that can be read: for messages about other options than those of a broken file."""
+    return {name: file for name, file in files_in(group, folders).items() if _is_readable(file)}
+
+
+def _is_readable(file: Path) -> bool:
+    try:
+        _contents(file, file.stat().st_mtime_ns)
+    except (InputError, OSError):
+        return False
+    return True
+
+
 def groups(folders: Iterable[Path]) -> list[str]:
     """All config groups of some folders, without Hydra's own, in alphabetical order."""
     return sorted({group for folder in folders for group in _groups(folder, "")})

@@ -212,6 +212,25 @@ def test_messages_of_the_command_know_them(checking: Fedrun, own: Path, argument
     assert (ended.status, ended.err.count("\n"), ended.deferred) == (2, 1, True)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("strategy=strong strategy.client.nu=1", "strategy.client.nu: unknown key; allowed below strategy.client: mu"),
+        ("strategy=fedavg strategy.client.mu=1", "strategy/client=fednova, fedprox, moon, moon_turbosvm, strong\n"),
+        ("strategy=strong model.lora.rank=2", "; allowed with model=OPTION, one of custom, timm, torchvision, "),
+        ("strategy=strong model/lora=ranks", "; allowed with model=OPTION, one of custom, timm, torchvision, "),
+        ("strategy=strong strategy/server=scaffold", " does not send; allowed: strategy/client=fedlesam_s, scaffold\n"),
+    ],
+)
+def test_a_broken_file_hides_no_list(checking: Fedrun, own: Path, arguments: str, message: str) -> None:
+    for group in ("model", "strategy/client"):
+        (own / group).mkdir(parents=True, exist_ok=True)
+        (own / group / "broken.yaml").write_text("mu: [0.5\n")
+    ended = checking("--config-dir", "own", *arguments.split(), folder=own.parent)
+    assert message in ended.err
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+
+
 def test_an_option_of_another_base_is_none_of_the_allowed_ones(checking: Fedrun, own: Path) -> None:
     (own / "strategy" / "server").mkdir(parents=True, exist_ok=True)
     (own / "strategy" / "server" / "other.yaml").write_text(
