@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedrun.config.allowed_values import in_message
 from fedrun.config.defaults_entry import SELF, entry_of
@@ -32,10 +33,28 @@ def check_forms(choices: Mapping[str, str | None], folders: Sequence[Path]) -> N
             continue
         if wrong := wrong_form(file):
             raise InputError(wrong)
+        if choice := _choice_of_dataset(group, readable(file) or {}):
+            argument = choice.replace(": ", "=")
+            raise InputError(
+                f"{file}: defaults: override /{choice}: the dataset decides; allowed: {argument} on the command line, "
+                "or this line in an option of experiment"
+            )
         if chosen in SETTINGS and "@package" not in header(file):
             raise InputError(f"{file}: would set keys below {group}; allowed: with the first line # @package _global_")
         if used.is_file() and used.read_bytes() != file.read_bytes():
             raise InputError(f"{file}: fedrun has an option of this name, and would use it; allowed: another name")
+
+
+def _choice_of_dataset(group: str, written: Mapping[str, Any]) -> str | None:
+    """The choice of an option that has no effect, because datasets, whose options are read before, choose their model
+    and partition; None: there is none.
+    """
+    if group not in ("dataset", *SETTINGS):
+        for line in written.get("defaults", ()):
+            entry = entry_of(line, group)
+            if entry is not None and entry.override and entry.group in ("dataset", "model", "partition"):
+                return f"{entry.group}: {in_message(entry.option)}"
+    return None
 
 
 def wrong_file(arguments: Iterable[str], folder: Path, missing: bool) -> str | None:

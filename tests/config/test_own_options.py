@@ -130,6 +130,28 @@ def test_a_setting_that_does_not_say_its_place(own: Path, name: str, argument: s
         assert compose([argument], config_dir=own).config["local"]["lr"] == 0.5
 
 
+@pytest.mark.parametrize("choice", ["model: logistic", "partition: iid", "dataset: synthetic_feddyn"])
+def test_only_a_dataset_chooses_model_and_partition(own: Path, choice: str) -> None:
+    """A dataset's option is read before a strategy's, which may choose options of other groups."""
+    parts = "  - /strategy/client@strategy.client: strong\n  - /strategy/server@strategy.server: fedavg\n"
+    file = own / "strategy/habit.yaml"
+    file.write_text(f"# @package _global_\ndefaults:\n{parts}  - override /attack: sign_flip\n")
+    assert compose(["strategy=habit"], config_dir=own).choices["attack"] == "sign_flip"
+    file.write_text(f"# @package _global_\ndefaults:\n{parts}  - override /{choice}\n")
+    argument = choice.replace(": ", "=")
+    message = (
+        f"{file}: defaults: override /{choice}: the dataset decides; allowed: {argument} on the command line, or this "
+        "line in an option of experiment"
+    )
+    for chosen in (["strategy=habit"], ["strategy=habit", argument]):
+        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+            compose(chosen, config_dir=own)
+    (own / "experiment").mkdir()
+    (own / "experiment/mine.yaml").write_text(f"# @package _global_\ndefaults:\n  - override /{choice}\n")
+    group, _, option = choice.partition(": ")
+    assert compose(["experiment=mine"], config_dir=own).choices[group] == option
+
+
 def test_a_setting_with_nothing_below_strategy(own: Path) -> None:
     (own / "hparams/digits-strong.yaml").write_text("# @package _global_\nstrategy:\n")
     for client in ("strong", "sgd"):
