@@ -286,14 +286,18 @@ def load(folder: str | Path, dataset: DatasetConfig | None = None) -> LoadedRun:
         dataset: dataset option of a run on in-memory data; None to build it from the configuration.
 
     Raises:
-        InputError: the folder holds no run, or a file is damaged.
+        InputError: the folder cannot be read or holds no run, or a file is damaged.
     """
     from fedrun.data.datasets.base import require_dataset_config
 
     if dataset is not None:
         require_dataset_config(dataset)
     folder = Path(folder)
-    if not (folder / METRICS).is_file():
+    try:
+        found = (folder / METRICS).is_file()
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read ({error.strerror})") from None
+    if not found:
         raise InputError(f"{folder}: holds no run (no {METRICS}); fedrun.load_all reads all runs below a folder")
     return LoadedRun(read(folder)[0], dataset)
 

@@ -242,10 +242,17 @@ def _folders(places: Sequence[str]) -> tuple[list[Path], list[InputError]]:
 
 
 def matches(place: str) -> list[Path]:
-    """The folders that a place names, a folder or a pattern of them, in order."""
-    if Path(place).is_dir():  # its name may have characters of a pattern
-        return [Path(place)]
-    return [folder for folder in map(Path, sorted(glob.glob(place, recursive=True))) if folder.is_dir()]
+    """The folders that a place names, a folder or a pattern of them, in order.
+
+    Raises:
+        InputError: a folder above the place cannot be read.
+    """
+    try:
+        if Path(place).is_dir():  # its name may have characters of a pattern
+            return [Path(place)]
+        return [folder for folder in map(Path, sorted(glob.glob(place, recursive=True))) if folder.is_dir()]
+    except OSError as error:
+        raise InputError(f"{place}: cannot be read ({error.strerror})") from None
 
 
 def run_folders(folders: Iterable[Path], unreadable: Callable[[OSError], None]) -> list[Path]:

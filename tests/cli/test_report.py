@@ -297,6 +297,7 @@ REFUSED = [
     ((), "outputs: no such folder"),
     (("{runs}", ""), "RUNS: is empty; leave it out, or name folders, or patterns of them"),
     (("{empty}",), "{empty}: holds no run (no metrics.jsonl and no summary.json)"),
+    (("x" * 300,), f"{'x' * 300}: cannot be read (File name too long)"),
     (("{runs}", "--metric", "own/f1"), "own/f1: no run has this metric; allowed: test/accuracy, test/loss"),
     (
         ("{runs}", "--metric", "test/acuracy"),

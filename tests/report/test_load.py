@@ -307,6 +307,17 @@ def test_own_images_of_another_shape_than_the_default_datasets(tmp_path: Path, p
         fedrun.build_experiment(wrong, dataset=data)
 
 
+def test_a_folder_that_the_system_refuses(tmp_path: Path) -> None:
+    """Its name is too long; a folder without permission would be root's, too."""
+    refused = tmp_path / ("x" * 300)
+    message = rf"^{re.escape(str(refused))}: cannot be read \(File name too long\)$"
+    with pytest.raises(fedrun.InputError, match=message):
+        fedrun.load(refused)
+    pytest.importorskip("pandas")
+    with pytest.raises(fedrun.InputError, match=message):
+        fedrun.load_all(refused)
+
+
 def test_what_cannot_be_loaded(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(fedrun.InputError, match=r": holds no run \(no metrics.jsonl\); fedrun.load_all reads"):
         fedrun.load(tmp_path)
