@@ -253,8 +253,17 @@ def arrays(split: Split, where: str) -> Arrays:
 
 
 def _array(values: Any) -> np.ndarray:
-    """An array, a tensor (with or without a gradient, on any device), or what NumPy makes of other values."""
-    return np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
+    """An array, a tensor (with or without a gradient, on any device), or what NumPy makes of other values.
+
+    Raises:
+        ValueError: a tensor is of the device meta.
+        TypeError: NumPy cannot read a tensor, such as a sparse one.
+    """
+    if not isinstance(values, torch.Tensor):
+        return np.asarray(values)
+    if values.is_meta:
+        raise ValueError("a tensor of the device meta has no numbers")
+    return np.asarray(values.detach().cpu())
 
 
 def require_labels(labels: np.ndarray, allowed: range, where: object) -> None:

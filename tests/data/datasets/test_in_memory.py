@@ -144,6 +144,9 @@ def test_tensors_mappings_and_datasets_of_pytorch_are_the_same_data():
         (Stream(), r"^train: Stream has no length; allowed: a PyTorch dataset with a length$"),
         (TensorDataset(torch.zeros(4, 2)), r"^train: item 0 is a tuple; allowed: pairs of sample and target$"),
         (([[1, 2], [3]], [0, 1]), r"^train: .*; allowed: arrays or tensors of numbers, all samples of one shape$"),
+        ((torch.zeros(4, 2), torch.zeros(4, device="meta")), "^train: a tensor of the device meta has no numbers; "),
+        (TensorDataset(torch.zeros(4, 2, device="meta"), torch.zeros(4)), "^train: a tensor of the device meta has "),
+        ((torch.zeros(4, 2).to_sparse(), [0] * 4), "^train: can't convert Sparse layout tensor to numpy.*; allowed: "),
         ((torch.zeros(4, 2, dtype=torch.bfloat16), [0] * 4), r"^train: .*; allowed: arrays or tensors of numbers"),
     ],
 )
