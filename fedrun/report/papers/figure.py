@@ -135,7 +135,7 @@ def draw_figure(name: str, scale: Scale | None, runs: Sequence[Run], path: Path)
     """
     figure = load_figure(name)
     panels_of = of_table if has_table(figure) else of_experiment
-    for one in available(figure.experiment, runs) if scale is None else [scale]:
+    for one in available(figure.run_names, runs) if scale is None else [scale]:
         if panels := panels_of(figure, one, runs):
             break
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -26,11 +26,10 @@ from fedrun.runs.display import wording
 from fedrun.system.errors import InputError
 
 
-def available(name: str, runs: Sequence[Run]) -> list[Scale]:
-    """The scales, largest first, at which there are complete runs of a table's sweep."""
+def available(run_names: Callable[[Scale], Collection[str]], runs: Sequence[Run]) -> list[Scale]:
+    """The scales, largest first, at which there are complete runs with one of a table's or a figure's names."""
     names = {run.config["name"] for run in runs if run.complete}
-    sweep = experiment_sweep(name)
-    return [scale for scale in SCALES if sweep.run_name(scale) in names]
+    return [scale for scale in SCALES if not names.isdisjoint(run_names(scale))]
 
 
 class NoRunsError(InputError):
@@ -76,9 +75,9 @@ def paper_table(name: str, scale: Scale | None, runs: Sequence[Run]) -> PaperTab
         InputError: there is no such table.
         NoRunsError: there is no complete run of it.
     """
-    load_table(name)
+    reading = load_table(name)
     no_runs = no_runs_error(name, scale, runs)
-    for one in available(name, runs) if scale is None else [scale]:
+    for one in available(reading.run_names, runs) if scale is None else [scale]:
         try:
             return at_scale(name, one, runs)
         except NoRunsError as error:  # at a scale, all runs may belong to another table that shares them
@@ -192,7 +191,7 @@ def unread(reading: TableReading, table: Sequence[Cell], matched: Matched) -> di
 def no_runs_error(name: str, scale: Scale | None, runs: Sequence[Run]) -> NoRunsError:
     """The error that a table has no runs; it names the command that starts them, and scales that have runs."""
     arguments = command_arguments(name, scale)
-    other_scales = [other for other in available(name, runs) if other != scale]
+    other_scales = [other for other in available(load_table(name).run_names, runs) if other != scale]
     available_note = f" (available at scale {' and '.join(other_scales)})" if other_scales else ""
     return NoRunsError(f"table {name}: no finished runs{available_note}; start them with: fedrun {arguments}")
 

@@ -12,7 +12,7 @@ from fedrun.config.options import options
 from fedrun.report import comparison
 from fedrun.report.papers.agreement import overview
 from fedrun.report.papers.described_tables import by_number, command_arguments, tables
-from fedrun.report.papers.paper_table import NoRunsError, PaperTable, at_scale, available
+from fedrun.report.papers.paper_table import NoRunsError, PaperTable, at_scale
 from fedrun.report.papers.provenance import data_and_code, seeds_and_cost
 from fedrun.report.quantities import TO_TARGET, is_internal, metrics
 from fedrun.report.ranking import ranking
@@ -42,10 +42,11 @@ def results(runs: Sequence[Run], progress: Progress = lambda done, total: None) 
     """
     papers: list[PaperTable] = []
     printed: list[Table] = []
+    complete = {run.config["name"] for run in runs if run.complete}
     for number, name in enumerate(names := tables()):
         progress(number, len(names))
         sweep = experiment_sweep(name)
-        for scale in (scale for scale in available(name, runs) if scale != "smoke"):
+        for scale in (scale for scale in SCALES if scale != "smoke" and sweep.run_name(scale) in complete):
             with suppress(NoRunsError):  # all runs may belong to another table that shares them
                 papers.append(paper := at_scale(name, scale, runs))
                 printed += paper.tables

@@ -12,6 +12,7 @@ from fedrun.cli.entrypoint import exit_status
 from fedrun.config.options import with_config_dir
 from fedrun.report.papers.cell_jobs import cell_configs
 from fedrun.report.papers.described_tables import command_arguments, described, load_table, tables
+from fedrun.report.papers.figure import draw_figure
 from fedrun.report.papers.layout import is_number
 from fedrun.report.papers.own_cells import coordinate
 from fedrun.report.papers.paper import numbers_file
@@ -157,6 +158,18 @@ def test_runs_of_another_experiment_fill_cells_and_seeds_without_an_own_run(
     assert run(top, "--config-dir", "own", "--table", "mine/table1") == 0
     assert "75.0 ± 5.0" in capsys.readouterr().out
     assert run(top, "--config-dir", "own", "--figure", "mine/figure1", "--to", "figure.png") == 0
+
+
+def test_runs_of_another_experiment_alone_need_no_scale(own: Path, folders: Folders) -> None:
+    """Neither the table nor the figure does."""
+    (own / TABLE).write_text(EXPERIMENT.replace("columns: [lr]", "columns: [lr]\n      further_runs: [mine/more]"))
+    (own / "experiment/mine/more.yaml").write_text("# @package _global_\nname: mine/more\nhydra: {mode: MULTIRUN}\n")
+    config = job_config(["experiment=mine/table1", "local.lr=0.2", "name=mine/more"])
+    folders.write(0, rows(0.1, 0.3, 0.8), config=config)
+    found = folders.found.runs
+    (table,) = paper_table("mine/table1", None, found).tables
+    assert table.rows[0] == ("fedavg", "71.5", "80.0", "+8.5")
+    assert draw_figure("mine/figure1", None, found, own / "figure.png") == ""
 
 
 def test_further_runs_never_replace_those_of_the_tables_own_sweep(own: Path, folders: Folders) -> None:
