@@ -14,7 +14,7 @@ import torch
 
 from fedrun.config.as_config import as_config
 from fedrun.data.datasets.augmentation import Augmentation
-from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, Spec, Users
+from fedrun.data.datasets.base import Dataset, DatasetConfig, Encoding, Scaled, Spec, Symbols, Users
 from fedrun.data.datasets.sample_table import SampleTable
 from fedrun.data.datasets.user_order import by_user, numbered
 from fedrun.data.tasks.base import Task
@@ -28,6 +28,9 @@ Arrays = tuple[np.ndarray, np.ndarray]
 Split: TypeAlias = "tuple[Any, Any] | Mapping[str, Any] | torch.utils.data.Dataset[Any]"
 """Samples and targets as a pair of arrays or tensors, as a mapping with the keys ``inputs`` and ``targets``, or as a
 PyTorch dataset of pairs of one sample and its target."""
+
+SYMBOLS = "int32"
+"""The type of stored symbols of texts."""
 
 DIVISORS = {"uint8": 255.0, "float32": 1.0}
 """Divisors of stored numbers by type, in :meth:`InMemory.of`."""
@@ -51,25 +54,33 @@ class InMemory(DatasetConfig):
         classes: int,
         users: Iterable[object] | None = None,
         task: Task = CLASSIFICATION,
+        vocabulary: int | None = None,
+        padding: int | None = None,
     ) -> InMemory:
         """Samples in memory as a dataset.
 
         Args:
-            train: training samples, uint8 (encoded as stored/255) or float32 (unchanged), and their targets.
+            train: training samples, uint8 (encoded as stored/255) or float32 (unchanged), and their targets. With a
+                vocabulary texts: symbols of any integer type, ``[n, length]``.
             test: test samples and their targets.
             classes: C ≥ 2; classes are 0 to C − 1. For other tasks: the number of outputs, at least 1.
             users: the user of each training sample, ``[n]``, for ``partition=natural``; None: samples have no users.
             task: what is learned.
+            vocabulary: number of different symbols of texts, which are 0 to ``vocabulary`` − 1; None: samples are
+                numbers.
+            padding: the symbol that fills up the end of shorter texts; None: texts have the same length.
 
         Raises:
-            InputError: a type, a shape or a target is not allowed.
+            InputError: a type, a shape, a symbol or a target is not allowed.
         """
         if not isinstance(task, Task):
             raise InputError(f"task={task!r}: allowed: a task, such as fedrun.data.tasks.regression.Regression()")
         least = 2 if task.has_classes else 1
         if not isinstance(classes, Integral) or classes < least:
             raise InputError(f"classes={classes}: allowed: an integer, at least {least}")
+        _check_symbols(vocabulary, padding)
         splits = {where: arrays(split, where) for where, split in {"train": train, "test": test}.items()}
+        splits = {where: (_stored(inputs, vocabulary, where), each) for where, (inputs, each) in splits.items()}
         samples = splits["train"][0]
         if samples.ndim < 2 or 0 in samples.shape:
             raise InputError(
@@ -77,8 +88,8 @@ class InMemory(DatasetConfig):
             )
         for where, split in splits.items():
             _check_split(split, splits["train"], int(classes), task, where)
-        spec = Spec(tuple(samples.shape[1:]), int(classes), task=task)
-        encoding = Scaled(DIVISORS[samples.dtype.name])
+        spec = Spec(tuple(samples.shape[1:]), int(classes), vocabulary, task, padding)
+        encoding = Scaled(DIVISORS[samples.dtype.name]) if vocabulary is None else Symbols()
         names = tuple(map(str, range(classes)))
         if users is None:
             dataset = in_memory(spec, encoding, names, splits["train"], splits["test"])
@@ -101,9 +112,11 @@ class InMemory(DatasetConfig):
             )
         if not task.has_classes:
             task.check_targets(dataset.targets, int(classes), "targets")
-        if task != CLASSIFICATION:  # the same targets may be learned in several ways
-            known = fingerprint([dataset.fingerprint, json.dumps(as_config(task, "task"))])
-            dataset = replace(dataset, fingerprint=known)
+        # the same arrays may be of several vocabularies, and be learned in several ways
+        meaning = [] if vocabulary is None else [vocabulary, str(padding)]
+        meaning += [] if task == CLASSIFICATION else [json.dumps(as_config(task, "task"))]
+        if meaning:
+            dataset = replace(dataset, fingerprint=fingerprint([dataset.fingerprint, *meaning]))
         return cls(_with_classes(dataset))
 
     @classmethod
@@ -157,6 +170,42 @@ def _with_classes(dataset: Dataset) -> Dataset:
     return replace(dataset, fingerprint=fingerprint([dataset.fingerprint, classes]))
 
 
+def _check_symbols(vocabulary: int | None, padding: int | None) -> None:
+    """Reject a vocabulary that is no number of symbols, and padding that is none of them."""
+    if vocabulary is not None and (not isinstance(vocabulary, Integral) or not 1 <= vocabulary <= 2**31):
+        raise InputError(f"vocabulary={vocabulary}: allowed: the number of symbols, at least 1, or None")
+    if padding is not None and vocabulary is None:
+        raise InputError(f"padding={padding} without vocabulary; allowed: None, or a vocabulary")
+    if padding is not None and (not isinstance(padding, Integral) or padding not in range(vocabulary or 0)):
+        raise InputError(f"padding={padding}: allowed: a symbol from 0 to {vocabulary - 1}, or None")
+
+
+def _stored(samples: np.ndarray, vocabulary: int | None, where: str) -> np.ndarray:
+    """Samples in the type in which they are stored: numbers as they are, or the symbols of texts.
+
+    Raises:
+        InputError: they are of another type or, if texts, not ``[n, length]`` or not of the vocabulary.
+    """
+    if vocabulary is None:
+        if samples.dtype.name not in DIVISORS:
+            texts = ", or integers [n, length] with a vocabulary" if samples.dtype.kind in "iu" else ""
+            raise InputError(
+                f"{where}: samples are {samples.dtype}; allowed: uint8 or float32, the same in both splits{texts}"
+            )
+        return samples
+    if samples.dtype.kind not in "iu" or samples.ndim != 2:
+        raise InputError(
+            f"{where}: samples {list(samples.shape)} are {samples.dtype}; allowed with vocabulary={vocabulary}: "
+            "integers [n, length]"
+        )
+    if samples.size and (samples.min() < 0 or samples.max() >= vocabulary):
+        raise InputError(
+            f"{where}: symbols from {samples.min()} to {samples.max()}; allowed: 0 to {vocabulary - 1}, because "
+            f"vocabulary={vocabulary}"
+        )
+    return samples.astype(SYMBOLS)
+
+
 def _check_split(split: Arrays, train: Arrays, classes: int, task: Task, where: str) -> None:
     """Reject samples and targets that are not like those of the training split.
 
@@ -165,8 +214,8 @@ def _check_split(split: Arrays, train: Arrays, classes: int, task: Task, where: 
     """
     inputs, targets = split
     shape = train[0].shape[1:]
-    if inputs.dtype.name not in DIVISORS or inputs.dtype != train[0].dtype:
-        raise InputError(f"{where}: samples are {inputs.dtype}; allowed: uint8 or float32, the same in both splits")
+    if inputs.dtype != train[0].dtype:
+        raise InputError(f"{where}: samples are {inputs.dtype}; allowed: {train[0].dtype}, as in train")
     fits = targets.ndim == 1 and targets.dtype.kind in "iu" if task.has_classes else targets.dtype.kind in "biuf"
     if inputs.shape[1:] != shape or targets.shape[:1] != inputs.shape[:1] or not fits:
         kind = "text" if targets.dtype.kind in "SU" else targets.dtype

@@ -15,6 +15,7 @@ import fedrun
 from fedrun.data.datasets.base import Spec
 from fedrun.data.partitions.natural import Natural
 from fedrun.data.tasks.regression import Regression
+from fedrun.data.tasks.symbols import LanguageModelling
 from fedrun.system.errors import InputError
 
 
@@ -64,7 +65,8 @@ def test_an_experiment_on_arrays(default_experiment):
         (
             split(4, "int64"),
             split(4),
-            r"^train: samples are int64; allowed: uint8 or float32, the same in both splits$",
+            r"^train: samples are int64; allowed: uint8 or float32, the same in both splits, or integers \[n, length\] "
+            r"with a vocabulary$",
         ),
         (split(4), split(4, "float32"), r"^test: samples are float32; allowed"),
         (
@@ -90,6 +92,65 @@ def test_an_experiment_on_arrays(default_experiment):
 def test_arrays_that_cannot_be_used(train, test, message):
     with pytest.raises(InputError, match=message):
         fedrun.InMemory.of(train, test, classes=3)
+
+
+TEXTS = np.array([[1, 2, 9, 9], [3, 9, 9, 9], [4, 4, 4, 4]])
+"""Texts of two, one and four symbols; 9 fills them up."""
+
+
+def test_texts_have_a_vocabulary():
+    labels = np.array([0, 1, 1])
+    config = fedrun.InMemory.of((TEXTS, labels), (TEXTS.astype(np.uint8), labels), 2, vocabulary=10, padding=9)
+    assert config.spec == Spec((4,), 2, vocabulary=10, padding=9)
+    dataset = config.load()
+    assert (dataset.inputs.dtype, dataset.inputs.tolist()) == (torch.int32, [*TEXTS.tolist(), *TEXTS.tolist()])
+    assert dataset.encoding(dataset.inputs[:1]).dtype == torch.int64
+    others = [{"vocabulary": 11, "padding": 9}, {"vocabulary": 10, "padding": 8}, {"vocabulary": 10}]
+    known = {fedrun.InMemory.of((TEXTS, labels), (TEXTS, labels), 2, **other).load().fingerprint for other in others}
+    assert len(known | {dataset.fingerprint}) == 4
+
+
+def test_an_experiment_on_texts(default_experiment):
+    """The next symbol of a text of 8 repeated ones: every fourth symbol is the same."""
+    texts = (np.arange(40)[:, None] + np.arange(9)) % 4
+    split = (texts[:, :-1], texts[:, 1:])
+    own = fedrun.InMemory.of(split, split, classes=4, vocabulary=4, task=LanguageModelling())
+    model = fedrun.option("model", "leaf_shakespeare_lstm", symbol_dim=3, embedding_dim=6, layers=1)
+    partition = fedrun.option("partition", "iid", clients=4)
+    local = replace(default_experiment.local, lr=1.0)
+    simulation = fedrun.Simulation(
+        replace(
+            default_experiment,
+            dataset=own,
+            model=model,
+            partition=partition,
+            local=local,
+            clients_per_round=1.0,
+            targets=(),
+        )
+    )
+    state = simulation.initial()
+    for _ in range(60):
+        state, _ = simulation.advance(state)
+    assert simulation.test(state)["test/token_accuracy"] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings", "message"),
+    [
+        (TEXTS, {"vocabulary": 9}, "^train: symbols from 1 to 9; allowed: 0 to 8, because vocabulary=9$"),
+        (TEXTS - 2, {"vocabulary": 9}, "^train: symbols from -1 to 7; allowed: 0 to 8, because vocabulary=9$"),
+        (TEXTS / 1, {"vocabulary": 10}, r"^train: samples \[3, 4\] are float64; allowed with vocabulary=10: integers"),
+        (TEXTS[0], {"vocabulary": 10}, r"^train: samples \[4\] are int64; .*: integers \[n, length\]$"),
+        (TEXTS, {"vocabulary": 0}, "^vocabulary=0: allowed: the number of symbols, at least 1, or None$"),
+        (TEXTS, {"vocabulary": 10, "padding": 10}, "^padding=10: allowed: a symbol from 0 to 9, or None$"),
+        (TEXTS, {"padding": 9}, "^padding=9 without vocabulary; allowed: None, or a vocabulary$"),
+    ],
+)
+def test_texts_that_cannot_be_used(texts, settings, message):
+    labels = np.zeros(len(texts), dtype=int)
+    with pytest.raises(InputError, match=message):
+        fedrun.InMemory.of((texts, labels), (texts, labels), 2, **settings)
 
 
 def test_one_class_cannot_be_learned():
