@@ -25,7 +25,7 @@ from fedrun.experiment.appeal.base import Convention, OwnResults, Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.state import State
 from fedrun.models.inference import ensemble, evaluate, per_client, total_weights, training_losses
-from fedrun.strategies.client import is_personal, state_names, trains_global_model
+from fedrun.strategies.client import is_personal, trains_global_model
 from fedrun.strategies.client_contract import check_received, check_vector
 from fedrun.strategies.client_state import LAST
 from fedrun.strategies.contract import versions
@@ -146,12 +146,13 @@ class Evaluator:
         if not is_personal(strategy):
             weights = torch.zeros(len(models)) if state.membership is None else state.membership[client]
             return [models[int(weights.argmax())]] if weights.any() else models
-        is_new = state_names(strategy, layout).isdisjoint(state.client_states.held.get(client, {}))
+        context, number = self._executor.context, torch.tensor([client])
+        kept = context.training_lengths  # without any, a client that has taken part cannot be told from a new one
+        is_new = bool(kept) and kept.keys().isdisjoint(state.client_states.held.get(client, {}))
         if is_new and not strategy.evaluates_newcomers:
             return models
-        context, number = self._executor.context, torch.tensor([client])
         received = {**self._phase.server.broadcast(state.server), MODEL: models[0]}
-        if (sent := self._phase.server.models_for(state.server, number, layout)) is not None:
+        if (sent := self._phase.models_for(state.server, number)) is not None:
             received[MODEL] = sent[0]
         client_state = state.client_states.of(client, context.training_lengths, models[0].device)
         job = CohortJob(number, state.round, received, state.client_states)

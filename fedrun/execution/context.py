@@ -39,6 +39,7 @@ class ExecutionContext(TrainingContext):
             None: unknown.
         initial_model: the global model before the first round, ``[P]``, if the client strategy requests it.
         stores_last_upload: whether a client's state contains the model that it sent last.
+        sends_own_models: whether each client receives another model.
     """
 
     client: ClientStrategy
@@ -50,6 +51,7 @@ class ExecutionContext(TrainingContext):
     thresholds: Callable[[], torch.Tensor] | None = None
     initial_model: torch.Tensor | None = None
     stores_last_upload: bool = False
+    sends_own_models: bool = False
 
     @classmethod
     def of(cls, phase: Phase, client_means: bool = False) -> ExecutionContext:
@@ -68,6 +70,7 @@ class ExecutionContext(TrainingContext):
             seed=phase.seed,
             pipeline=UploadPipeline((), phase.network.layout, phase.seed),
             stores_last_upload=phase.clustering.stores_last_upload or client_means,
+            sends_own_models=phase.server.sends_own_models,
         )
 
     @cached_property
@@ -187,7 +190,7 @@ class CohortJob:
         return replace(own, cohort=self.cohort[members], steps=some(self.steps), mixture=some(self.mixture))
 
     def received_by(self, members: int | torch.Tensor) -> CohortJob:
-        """The job with what one of the cohort receives, by its position: a model ``[P]``; or several, a model each."""
+        """The job with the model ``[P]`` that one of the cohort receives, by its position; of several ``[n, P]``."""
         model, lost = self.received[MODEL], self.lost
         if model.ndim == 1:
             return self

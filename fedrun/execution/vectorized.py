@@ -64,6 +64,8 @@ class Vectorized(Executor):
         if context.noised_steps is not None:
             return "privacy=sample_level, whose gradients are computed for the samples of one client at once"
         network = context.network
+        if context.sends_own_models and network.layout.size > network.layout.trainable:
+            return "clients that receive models with different float buffers"
         stacked = context.local.precision == "float32" and StackedPerceptron.of(network.network) is not None
         if stacked and network.vector.device.type == "cpu":
             return None  # a GPU's dropout draws in another order, which cannot be reproduced here

@@ -159,6 +159,8 @@ class ClusteredStrategy(Strategy):
 
     def check(self) -> None:
         """Reject strategies that are incompatible with each other or with several models."""
+        if self.server.sends_own_models or self.server.idle_training is not None:
+            raise InputError(f"{self.named_server} is incompatible with clusters; choose another, such as fedavg")
         super().check()
         if self.client.needs & self.server.maintains - self.server.sends:
             raise InputError(
@@ -170,8 +172,6 @@ class ClusteredStrategy(Strategy):
                 f"{self.named_client} does not use a global model, and is incompatible with clusters; choose "
                 "another client strategy, such as sgd"
             )
-        if self.server.idle_training is not None:
-            raise InputError(f"{self.named_server} is incompatible with clusters; choose another, such as fedavg")
         if self.clustering.mixes and MODEL not in self.client.sends:
             raise InputError(
                 f"{self.named_client} sends how far a client has moved from one model, and {self.named_clustering} "

@@ -8,6 +8,7 @@ from fedrun.experiment.settings import Settings
 from fedrun.experiment.strategy import Strategy
 from fedrun.strategies.client import ClientStrategy, overrides
 from fedrun.strategies.clustering.base import Clustering
+from fedrun.strategies.fedamp import FedAMPClient
 from fedrun.strategies.fedavg import FedAvg
 from fedrun.strategies.fedsgd import FedSGD
 from fedrun.strategies.flora import FLoRA
@@ -49,6 +50,7 @@ def check_transforms(settings: Settings) -> None:
             f"{changing[0]} with {strategy.named_client}: what clients do not have of the model would not arrive as "
             "zero; allowed: client strategies with the whole model, such as sgd"
         )
+    _check_starts(settings)
     _check_compression(settings)
     if secure_sum.changes_uploads:
         _check_integers(settings)
@@ -112,6 +114,23 @@ def _check_integers(settings: Settings) -> None:
         raise InputError(
             f"privacy.max_weight={privacy.max_weight:g} with {key}: clients' weights would not be integers; allowed: "
             "whole numbers, or null"
+        )
+
+
+def _check_starts(settings: Settings) -> None:
+    """Reject transforms of steps from the received model if clients start at other models."""
+    compression, attack, strategy = settings.compression, settings.attack, settings.strategy
+    if not isinstance(strategy.client, FedAMPClient):
+        return
+    used = chosen_where(("attack", attack, attack.share > 0 and not attack.changes_data))
+    if isinstance(compression, Compressor) and compression.memory == "client":
+        used.append("compression.memory=client")
+    if compression.changes_downloads:
+        used.append(f"compression.down={compression.down}")
+    if used:
+        raise InputError(
+            f"{used[0]} with {strategy.named_client}, whose clients start at their own models instead of the received "
+            "ones, so that errors would add up; choose none"
         )
 
 

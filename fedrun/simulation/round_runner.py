@@ -164,7 +164,9 @@ class RoundRunner:
     def _job(self, state: State, model: int, clients: torch.Tensor, mixture: torch.Tensor | None) -> CohortJob:
         """The job of the clients (int64 ``[C]``) that start at a model."""
         server = state.models[model]
-        received = self.phase.received_by(server, clients)
+        received = self.phase.broadcast(server)
+        if (models := self.phase.models_for(server, clients)) is not None:
+            received[MODEL] = models
         if CENTRES in self.phase.client.needs:
             received[CENTRES] = torch.stack(self._sent_models(state))
         received |= self.executor.context.pipeline.broadcast(server.transforms)

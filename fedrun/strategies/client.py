@@ -3,7 +3,8 @@
 Hooks are written for tensors whose *last* dimension is the vector: the same code serves one client (``[P]``, ``[T]``)
 and a vectorised cohort (``[C, P]``, ``[C, T]``). P is the length of a model's vector and T ≤ P its trainable part, as
 in :mod:`fedrun.models.flat_network`. The broadcast, which all clients share, has no dimension of clients: ``[m]`` each,
-the model ``[P]``, or ``[..., P]`` with each client's own private entries.
+the model ``[P]``; the model is ``[..., P]`` with each client's own private entries, or if the server sends each client
+its own.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ class ClientStrategy:
             accuracy over all test samples, of clients' own models if they have some.
         evaluates_newcomers: whether :meth:`own_model` also gives the model of a client that has not taken part yet;
             otherwise the global model evaluates such a client.
-        steps_before_loss: SGD steps by which the client adapts the broadcast model before it measures its
-            ``initial_loss``. Local training begins at the broadcast model all the same.
+        steps_before_loss: SGD steps by which the client adapts the received model before it measures its
+            ``initial_loss``. Local training begins at the received model all the same.
         keeps_optimizer: whether a client keeps the optimizer's state between its rounds, as
             :data:`fedrun.strategies.client_state.OPTIMIZER`; otherwise it is reset in every round.
     """
@@ -217,8 +218,8 @@ class ClientStrategy:
     def private(self, layout: Layout) -> torch.Tensor | None:
         """Which entries of the model never leave the client, bool ``[P]``; None: the whole model is shared.
 
-        The executor keeps them: every hook receives the broadcast model with the client's own private entries, and the
-        upload has the broadcast's. Private entries are neither counted as sent nor changed by attacks.
+        The executor keeps them: every hook receives the model with the client's own private entries, and the upload
+        has those of the received model. Private entries are neither counted as sent nor changed by attacks.
         """
         return None
 
@@ -231,7 +232,7 @@ class ClientStrategy:
         return None
 
     def start(self, received: Vectors, client_state: Vectors, constants: Vectors, client: ClientInfo) -> torch.Tensor:
-        """The model ``[..., P]`` at which local training starts: the broadcast one."""
+        """The model ``[..., P]`` at which local training starts: the received one."""
         return received[MODEL]
 
     def own_model(self, received: Vectors, client_state: Vectors, client: ClientInfo) -> torch.Tensor:

@@ -53,7 +53,7 @@ class ClientInfo:
         mean_steps: K̄, the steps of a client that holds the mean number of samples: E ⌈mean n_k / B⌉, or K.
         label_counts: training samples per class, float32 ``[..., classes]``. This and the next three are None unless
             requested (:attr:`fedrun.strategies.client.ClientStrategy.wants`).
-        initial_loss: F_k at the broadcast model, over all of the client's training samples and in evaluation mode,
+        initial_loss: F_k at the received model, over all of the client's training samples and in evaluation mode,
             float64 ``[..., 1]``, as the client reports it. It costs a forward pass over the samples.
         initial_gradient: the gradient of that loss, float32 ``[..., T]``. It costs a forward and a backward pass.
         threshold: ρ_k, the training loss below which the global model appeals to the client, float64 ``[..., 1]``.

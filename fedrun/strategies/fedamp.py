@@ -34,8 +34,8 @@ SIMILARITIES = "similarities"
 class FedAMPClient(FedProx):
     """Minimise F_k(w) + μ/2 ‖w − u_k‖², beginning at the client's own model; u_k is the received one.
 
-    ``mu`` is λ/α of the paper. PFLlib's clients are pulled by the norm itself, not by its square. Normalisation layers
-    begin with the client's own running statistics, too.
+    ``mu`` is λ/α of the paper. In PFLlib the term has no gradient, so its clients are not pulled: 0 here. Float buffers
+    begin as the client's own, too.
     """
 
     reported: ClassVar[tuple[EvaluatedModel, Averaging]] = ("own", "clients")
@@ -56,7 +56,7 @@ class FedAMPClient(FedProx):
 
 
 class AttentiveServer(ServerStrategy):
-    """Sends each client a mixture of all clients' newest models. The global model is their participants' mean.
+    """Sends each client a mixture of all clients' newest models. The global model is the mean of a round's models.
 
     A client that has not taken part yet receives the initial model, and its model is in no mixture. The paper's clients
     all take part in every round; PFLlib mixes only the models of the newest round. The server keeps a model per client.

@@ -54,6 +54,5 @@ def krum_scores(vectors: torch.Tensor, byzantine: int) -> torch.Tensor:
     """Σ of the squared distances of each of M vectors ``[M, T]`` to its M − f − 2 nearest others, ``[M]``."""
     # s_k = Σ ‖y_k − y_j‖² over the M − f − 2 nearest j ≠ k
     neighbours = len(vectors) - byzantine - 2
-    return (
-        squared_distances(vectors, vectors).sort(dim=1).values[:, 1 : 1 + neighbours].sum(1)
-    )  # the nearest is the vector itself
+    distances = squared_distances(vectors, vectors)
+    return distances.sort(dim=1).values[:, 1 : 1 + neighbours].sum(1)  # the nearest is the vector itself

@@ -91,15 +91,14 @@ class Phase:
         needs = self.client.needs | {MODEL}
         return {name: vector for name, vector in self.server.broadcast(server).items() if name in needs}
 
-    def received_by(self, server: ServerState, clients: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What clients (int64 ``[n]``) receive: the broadcast; with their models ``[n, P]`` if the server sends each
-        client its own.
+    def models_for(self, server: ServerState, clients: torch.Tensor) -> torch.Tensor | None:
+        """The models of their own that the server sends to clients (int64 ``[n]``), ``[n, P]``; None: it sends all the
+        same.
         """
-        received = self.broadcast(server)
-        if (models := self.server.models_for(server, clients, self.network.layout)) is not None:
+        models = self.server.models_for(server, clients, self.network.layout)
+        if models is not None:
             check_models_for(self.server, models, len(clients), self.network.layout.size)
-            received[MODEL] = models
-        return received
+        return models
 
     def round(self, index: int, model: int, membership: torch.Tensor | None) -> Round:
         """What the server strategy may know of round 0, 1, .. for a model, given its number and the clients' weights of

@@ -41,7 +41,7 @@ class Sender:
         client: its number.
         round: t, 0 in the first round.
         seed: the run's seed.
-        received: the broadcast, including the vectors of :meth:`UploadTransform.broadcast`.
+        received: what the client has received, including the vectors of :meth:`UploadTransform.broadcast`.
         state: the client's state of the transforms, by the names of :meth:`UploadTransform.client_state`.
         shapes: shapes of its displacements, by name.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import OrderedDict
 from dataclasses import replace
 from typing import ClassVar
 
@@ -25,6 +26,7 @@ from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError, RunError
 from fedrun.system.randomness import generator
 
+from ..conftest import first_executor
 from ..helpers.naive_averaging import NaiveClients, floats, weighted_mean
 from ..helpers.quadratic_clients import round_of, update_of
 from ..helpers.small_networks import COHORT, advanced, data_of, logistic, mlp, network_of
@@ -248,9 +250,54 @@ def test_clients_train_and_measure_from_their_own_models(make_experiment, execut
 def test_clients_are_evaluated_by_the_model_that_they_would_receive(make_experiment):
     simulation = numbered(make_experiment)
     state = advanced(simulation)
-    for client in select(0, 0, 6, COHORT).tolist():
+    participants = select(0, 0, 6, COHORT).tolist()
+    for client in range(6):
+        (own,) = simulation.evaluator(state).models_of(state, client)
+        expected = sent_to(state.server.model, client) if client in participants else state.server.model
+        torch.testing.assert_close(own, expected)
+
+
+@config_class
+class Stateless(ClientStrategy):
+    """Is evaluated by the model that it would receive."""
+
+    def own_model(self, received, client_state, client):
+        return received[MODEL]
+
+
+def test_clients_without_a_state_are_evaluated_by_their_own_models_from_the_beginning(make_experiment):
+    strategy = Strategy(client=Stateless(), server=Numbered(weighting="samples"))
+    simulation = Simulation(make_experiment(network=logistic, strategy=strategy, clients_per_round=COHORT))
+    state = advanced(simulation)
+    for client in range(6):
         (own,) = simulation.evaluator(state).models_of(state, client)
         torch.testing.assert_close(own, sent_to(state.server.model, client))
+
+
+class Centred(nn.Module):
+    """Subtracts a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.ones(16))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs - self.centre
+
+
+def centred(spec):
+    encoder = nn.Sequential(nn.Flatten(), Centred())
+    return nn.Sequential(OrderedDict(encoder=encoder, head=nn.Linear(16, spec.classes)))
+
+
+def test_models_with_other_buffers_are_trained_in_process(make_experiment):
+    hardware = {"executor": "vectorized"}
+    own, common = (Strategy(client=Keeper(), server=kind(weighting="samples")) for kind in (Numbered, FedAvg))
+    executors = [
+        first_executor(Simulation(make_experiment(network=centred, strategy=strategy, hardware=hardware))).name
+        for strategy in (own, common)
+    ]
+    assert executors == ["in_process", "vectorized"]
 
 
 def test_sparse_uploads_are_steps_from_the_clients_own_models(make_experiment):
@@ -331,9 +378,22 @@ def test_mistakes_are_named(make_experiment, strategy, message):
         ),
         (("aggregation=fedbuff", "clock=tiers"), r"^aggregation=fedbuff with strategy/server=fedamp, which sends each"),
         (
-            ("attack=ipm",),
+            ("strategy/client=ditto", "attack=ipm"),
             r"^attack=ipm forges steps from one model, and strategy/server=fedamp sends each client another;",
         ),
+        (
+            ("attack=sign_flip",),
+            r"^attack=sign_flip with strategy/client=fedamp, whose clients start at their own models",
+        ),
+        (
+            ("compression=topk",),
+            r"^compression.memory=client with strategy/client=fedamp, whose clients start at their",
+        ),
+        (
+            ("compression.down=half",),
+            r"^compression.down=half with strategy/client=fedamp, whose clients start at their",
+        ),
+        (("strategy=ifca", "strategy/server=fedamp"), r"^strategy/server=fedamp is incompatible with clusters; choose"),
         (("local.repair_nonfinite=true",), r"^local.repair_nonfinite=true with strategy/server=fedamp, whose next"),
     ],
 )

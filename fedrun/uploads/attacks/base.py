@@ -65,11 +65,11 @@ class Attack:
 
         Args:
             model: the parameters after honest training, ``[T]``.
-            broadcast: those that the server sent, ``[T]``.
+            broadcast: those that the server sent to it, ``[T]``.
             generator: generator for random choices, on the CPU.
         """
         return model
 
     def reported(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss that an attacker reports instead of its own at the broadcast model."""
+        """The loss that an attacker reports instead of its own at the received model."""
         return loss
