@@ -18,6 +18,7 @@ from fedrun.config.overrides import (
     reject_contradiction,
     reject_folders_of_hydra,
     reject_settings_of_sweeps,
+    set_in_each_job,
     typed,
     with_implied,
 )
@@ -216,7 +217,7 @@ def _guarded(arguments: Sequence[str]) -> int:
         from fedrun.config.hydra_config import register_listed_options
         from fedrun.sweeps.plugins import register_plugins
 
-        sys.argv[1:] = with_implied(arguments)  # where Hydra reads them
+        sys.argv[1:] = set_in_each_job(with_implied(arguments))  # where Hydra reads them
         options = _parse(sys.argv[1:])
         register_plugins()
         register_listed_options()

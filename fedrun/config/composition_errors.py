@@ -212,7 +212,10 @@ def _why_unknown(key: str, arguments: Sequence[str], folder: Path | None) -> str
         allowed = f"allowed with {having}{' and ' if having and choices else ''}{choices}"
         if several != choices_of_options:
             grids = "'hydra.sweeper.grids=[{GROUP:A},{GROUP:B,KEY:VALUE}]'"
-            return f"is not a key of every chosen option; {allowed}; a sweep gives each option its own keys as {grids}"
+            return (
+                f"is looked for before the sweep's jobs choose their options; a sweep gives options their own keys as "
+                f"{grids}"
+            )
         of_chosen = f", which has {_keys_of(node)}" if isinstance(node, dict) and parents else ""
         return f"is not a key of the chosen option{of_chosen}; {allowed}"
     suggestion = did_you_mean(key, [*dotted(config), *groups([conf_dir()])])

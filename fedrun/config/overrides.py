@@ -104,6 +104,26 @@ def with_implied(arguments: Sequence[str]) -> list[str]:
     return [*arguments[:position], ADDED, *arguments[position:]]
 
 
+def set_in_each_job(arguments: Sequence[str]) -> list[str]:
+    """Arguments in which values below options of a sweep are swept, too: ``strategy=fedprox,moon
+    strategy.client.mu=choice(1)``. Hydra would set others before the jobs choose the options that have these keys.
+
+    Hydra's sweepers, such as Optuna's, would search among the values, so their arguments are not changed.
+    """
+    if any(key_of(argument) == "hydra/sweeper" for argument in arguments):
+        return list(arguments)
+    several = [key_of(argument) for argument in arguments if "," in argument and options(key_of(argument))]
+    below = tuple(f"{group.replace('/', '.')}." for group in several if group)
+
+    def in_each(argument: str) -> str:
+        key, _, value = argument.partition("=")
+        if "=" not in argument or not key.startswith(below) or parsed(argument).is_sweep_override():
+            return argument
+        return f"{key}=choice({value or quoted('')})"
+
+    return [in_each(argument) for argument in arguments] if below else list(arguments)
+
+
 def typed(overrides: Sequence[str]) -> list[str]:
     """Hydra's list of overrides as they were typed. Iterating over it would give the value of ``${rounds}``, which may
     differ between the jobs of a sweep.

@@ -168,11 +168,15 @@ def test_a_sweeps_folder_that_cannot_be_written(fedrun: Fedrun, tmp_path: Path) 
     [
         (
             ("-m", "strategy=fedavg,turbosvm", "strategy.client.mu=0.1"),
-            "strategy.client.mu: is not a key of every chosen option; allowed with ",
+            "strategy.client.mu: is not a key of the chosen option, which has no keys; allowed with ",
         ),
         (
             ("-m", "strategy=fedprox,fedavg", "strategy.client.mu=0.1"),
-            "strategy.client.mu: is not a key of every chosen option; allowed with ",
+            "strategy.client.mu: is not a key of the chosen option, which has no keys; allowed with ",
+        ),
+        (
+            ("-m", "strategy=fedprox,moon", "~strategy.client.mu"),
+            "strategy.client.mu: is looked for before the sweep's jobs choose their options; a sweep gives options ",
         ),
         (
             ("-m", "strategy=fedavg,fedadam", "local.lrr=0.1"),
@@ -193,7 +197,16 @@ def test_keys_of_sweeps_and_in_sweeps(
     assert (ended.status, ended.out) == (2, "")
     assert ended.err.startswith(f"fedrun: {message}") and ended.err.count("\n") == 1
     if "strategy.client.mu=0.1" in arguments:
-        assert "as 'hydra.sweeper.grids=[{GROUP:A},{GROUP:B,KEY:VALUE}]'\n" in ended.err
+        number = arguments[1].split("=")[1].split(",").index("fedavg")
+        assert ended.err.endswith(f"(job {number} of the sweep: strategy=fedavg strategy.client.mu=0.1)\n")
+
+
+def test_a_key_of_every_option_of_a_sweep(fedrun: Fedrun, tmp_path: Path) -> None:
+    ended = fedrun("-m", "strategy=fedprox,fedamp", "strategy.client.mu=0.25", *SETTING, folder=tmp_path)
+    assert (ended.status, ended.err) == (0, "")
+    assert f"== 1: strategy=fedamp strategy.client.mu=0.25 {' '.join(SETTING)}" in ended.out.splitlines()
+    configs = [yaml.safe_load(path.read_text()) for path in tmp_path.glob("outputs/runs/**/.hydra/config.yaml")]
+    assert [config["strategy"]["client"]["mu"] for config in configs] == [0.25, 0.25]
 
 
 def test_a_key_may_have_no_effect_in_some_jobs_but_not_in_all(fedrun: Fedrun, tmp_path: Path) -> None:
