@@ -217,7 +217,8 @@ def _guarded(arguments: Sequence[str]) -> int:
         from fedrun.config.hydra_config import register_listed_options
         from fedrun.sweeps.plugins import register_plugins
 
-        sys.argv[1:] = set_in_each_job(with_implied(arguments))  # where Hydra reads them
+        with composing(arguments):
+            sys.argv[1:] = set_in_each_job(with_implied(arguments))  # where Hydra reads them
         options = _parse(sys.argv[1:])
         register_plugins()
         register_listed_options()

@@ -179,6 +179,10 @@ def test_a_sweeps_folder_that_cannot_be_written(fedrun: Fedrun, tmp_path: Path) 
             "strategy.client.mu: is looked for before the sweep's jobs choose their options; a sweep gives options ",
         ),
         (
+            ("-m", "strategy=fedprox,moon", "strategy.client.mu=[1"),
+            "strategy.client.mu=[1: cannot be read; allowed: KEY=VALUE, GROUP=OPTION; a list is KEY=[A,B], and a ",
+        ),
+        (
             ("-m", "strategy=fedavg,fedadam", "local.lrr=0.1"),
             "local.lrr: unknown key; allowed below local: lr, lr_decay, ",
         ),
