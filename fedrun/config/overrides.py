@@ -106,7 +106,8 @@ def with_implied(arguments: Sequence[str]) -> list[str]:
 
 def set_in_each_job(arguments: Sequence[str]) -> list[str]:
     """Arguments in which values below options of a sweep are swept, too: ``strategy=fedprox,moon
-    strategy.client.mu=choice(1)``. Hydra would set others before the jobs choose the options that have these keys.
+    strategy.client.mu=1,1``, of which each job is made once. Hydra would set others before the jobs choose the options
+    that have these keys.
 
     Hydra's sweepers, such as Optuna's, would search among the values, so their arguments are not changed.
     """
@@ -119,7 +120,8 @@ def set_in_each_job(arguments: Sequence[str]) -> list[str]:
         key, _, value = argument.partition("=")
         if "=" not in argument or not key.startswith(below) or parsed(argument).is_sweep_override():
             return argument
-        return f"{key}=choice({value or quoted('')})"
+        written = value or quoted("")
+        return f"{key}={written},{written}"
 
     return [in_each(argument) for argument in arguments] if below else list(arguments)
 
