@@ -94,6 +94,10 @@ class HeadRefinement(ServerStrategy):
         return self.base.least_uploads
 
     @property
+    def sends_own_models(self) -> bool:
+        return self.base.sends_own_models
+
+    @property
     def refinable(self) -> bool:
         return self.base.refinable
 
@@ -137,6 +141,9 @@ class HeadRefinement(ServerStrategy):
 
     def broadcast(self, state: ServerState) -> Vectors:
         return self.base.broadcast(state)
+
+    def models_for(self, state: ServerState, clients: torch.Tensor, layout: Layout) -> torch.Tensor | None:
+        return self.base.models_for(state, clients, layout)
 
     def unsent(self, state: ServerState, clients: torch.Tensor) -> torch.Tensor:
         return self.base.unsent(state, clients)

@@ -150,8 +150,8 @@ def test_an_option_of_ones_own_may_say_its_place(own: Path, text: str) -> None:
     [
         (
             "strategy.client.mu",
-            "strategy=fedacg, fedconcat_fesem, fednova, fedprox, fesem, moon, moon_turbosvm; "
-            "strategy/client=fednova, fedprox, moon, moon_turbosvm",
+            "strategy=fedacg, fedamp, fedconcat_fesem, fednova, fedprox, fesem, heurfedamp, moon, moon_turbosvm; "
+            "strategy/client=fedamp, fednova, fedprox, moon, moon_turbosvm",
         ),
         ("strategy.client.head_epochs", "strategy=fedrep; strategy/client=fedrep"),  # placed from the top
         ("strategy.client.difference", "strategy/client=perfedavg_hf"),  # no strategy chooses it

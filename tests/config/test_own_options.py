@@ -238,7 +238,10 @@ def test_messages_of_the_command_know_them(checking: Fedrun, own: Path, argument
     ("arguments", "message"),
     [
         ("strategy=strong strategy.client.nu=1", "strategy.client.nu: unknown key; allowed below strategy.client: mu"),
-        ("strategy=fedavg strategy.client.mu=1", "strategy/client=fednova, fedprox, moon, moon_turbosvm, strong\n"),
+        (
+            "strategy=fedavg strategy.client.mu=1",
+            "strategy/client=fedamp, fednova, fedprox, moon, moon_turbosvm, strong\n",
+        ),
         ("strategy=strong model.lora.rank=2", "; allowed with model=OPTION, one of custom, timm, torchvision, "),
         ("strategy=strong model/lora=ranks", "; allowed with model=OPTION, one of custom, timm, torchvision, "),
         ("strategy=strong strategy/server=scaffold", " does not send; allowed: strategy/client=fedlesam_s, scaffold\n"),
