@@ -10,7 +10,7 @@ import torch
 from fedrun.config.allowed_values import shown
 from fedrun.config.own_methods import is_fedruns
 from fedrun.data.datasets.base import Dataset, Symbols, Users
-from fedrun.data.datasets.in_memory import require_labels
+from fedrun.data.datasets.in_memory import require_labels, require_symbols
 from fedrun.data.federation import ClientIndices, Federation
 from fedrun.data.tasks.symbols import TokenClassification
 from fedrun.data.tasks.trial import check_task
@@ -46,7 +46,7 @@ def check_loaded(key: str, dataset: Dataset) -> None:
     if inputs.is_floating_point() and inputs.numel() and not all(bound.isfinite() for bound in inputs.aminmax()):
         raise InputError(f"{key}: samples with NaN or infinity; allowed: finite numbers")
     if spec.vocabulary is not None and isinstance(dataset.encoding, Symbols):
-        _check_symbols(key, inputs, spec.vocabulary)
+        require_symbols(inputs.numpy(), spec.vocabulary, key)
     if spec.task.has_classes and len(targets):
         if targets.dtype != torch.int64 or targets.ndim != 1:
             raise InputError(f"{key}: targets are {kind(targets)}; allowed: int64 [n], a class for each sample")
@@ -65,16 +65,6 @@ def check_loaded(key: str, dataset: Dataset) -> None:
         _check_users(key, dataset.users, len(targets))
     if not is_fedruns(type(spec.task)):
         check_task(spec.task, targets[:2], spec.output_shape, spec.classes)
-
-
-def _check_symbols(key: str, texts: torch.Tensor, vocabulary: int) -> None:
-    """Reject symbols for which an embedding of the vocabulary has no row."""
-    least, largest = (int(bound) for bound in texts.aminmax()) if texts.numel() else (0, 0)
-    if least < 0 or largest >= vocabulary:
-        raise InputError(
-            f"{key}: symbols from {least} to {largest}; allowed: 0 to {vocabulary - 1}, because the vocabulary has "
-            f"{vocabulary} symbols"
-        )
 
 
 def _check_users(key: str, users: Users, samples: int) -> None:

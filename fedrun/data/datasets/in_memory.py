@@ -198,11 +198,7 @@ def _stored(samples: np.ndarray, vocabulary: int | None, where: str) -> np.ndarr
             f"{where}: samples {list(samples.shape)} are {samples.dtype}; allowed with vocabulary={vocabulary}: "
             "integers [n, length]"
         )
-    if samples.size and (samples.min() < 0 or samples.max() >= vocabulary):
-        raise InputError(
-            f"{where}: symbols from {samples.min()} to {samples.max()}; allowed: 0 to {vocabulary - 1}, because "
-            f"vocabulary={vocabulary}"
-        )
+    require_symbols(samples, vocabulary, where)
     return samples.astype(SYMBOLS)
 
 
@@ -313,6 +309,19 @@ def _array(values: Any) -> np.ndarray:
     if values.is_meta:
         raise ValueError("a tensor of the device meta has no numbers")
     return np.asarray(values.detach().cpu())
+
+
+def require_symbols(texts: np.ndarray, vocabulary: int, where: object) -> None:
+    """Check that symbols, of any shape, are 0 to ``vocabulary`` − 1, for which an embedding has rows.
+
+    Raises:
+        InputError: a symbol is not allowed.
+    """
+    if texts.size and (texts.min() < 0 or texts.max() >= vocabulary):
+        raise InputError(
+            f"{where}: symbols from {texts.min()} to {texts.max()}; allowed: 0 to {vocabulary - 1}, because the "
+            f"vocabulary has {vocabulary} symbols"
+        )
 
 
 def require_labels(labels: np.ndarray, allowed: range, where: object) -> None:

@@ -138,8 +138,16 @@ def test_an_experiment_on_texts(default_experiment):
 @pytest.mark.parametrize(
     ("texts", "settings", "message"),
     [
-        (TEXTS, {"vocabulary": 9}, "^train: symbols from 1 to 9; allowed: 0 to 8, because vocabulary=9$"),
-        (TEXTS - 2, {"vocabulary": 9}, "^train: symbols from -1 to 7; allowed: 0 to 8, because vocabulary=9$"),
+        (
+            TEXTS,
+            {"vocabulary": 9},
+            "^train: symbols from 1 to 9; allowed: 0 to 8, because the vocabulary has 9 symbols$",
+        ),
+        (
+            TEXTS - 2,
+            {"vocabulary": 9},
+            "^train: symbols from -1 to 7; allowed: 0 to 8, because the vocabulary has 9 symbols$",
+        ),
         (TEXTS / 1, {"vocabulary": 10}, r"^train: samples \[3, 4\] are float64; allowed with vocabulary=10: integers"),
         (TEXTS[0], {"vocabulary": 10}, r"^train: samples \[4\] are int64; .*: integers \[n, length\]$"),
         (TEXTS, {"vocabulary": 0}, "^vocabulary=0: allowed: the number of symbols, at least 1, or None$"),
