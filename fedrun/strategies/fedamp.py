@@ -108,13 +108,13 @@ class FedAMP(AttentiveServer):
     """FedAMP: other models weigh the more, the nearer they are. Similarity is -‖w_k − w_j‖².
 
     Attributes:
-        alpha: α > 0, the size of the mixing step: each other model has a weight of at most α/σ. A run ends with an
-            error if the other models' weights exceed 1, and with it the client's own, ``server/self_weight``, is
-            negative.
+        alpha: α > 0, the size of the mixing step: each other model has a weight of at most α/σ. None: σ/N, with which
+            each of N equal models weighs the same. With a larger α a run ends with an error if the other models'
+            weights exceed 1, and with it the client's own, ``server/self_weight``, is negative.
         sigma: σ > 0, the squared distance within which models attract each other.
     """
 
-    alpha: Annotated[float, Gt(0)]
+    alpha: Annotated[float, Gt(0)] | None
     sigma: Annotated[float, Gt(0)]
 
     def similarity(self, models: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
@@ -122,10 +122,11 @@ class FedAMP(AttentiveServer):
 
     def attention(self, similarities: torch.Tensor) -> torch.Tensor:
         # ξ_kj = α A'(‖w_k − w_j‖²),  A(d) = 1 − e^(−d/σ)
-        weights = self.alpha / self.sigma * (similarities / self.sigma).exp()
+        alpha = self.sigma / similarities.shape[1] if self.alpha is None else self.alpha
+        weights = alpha / self.sigma * (similarities / self.sigma).exp()
         if (total := float(weights.sum(1).max())) > 1:
             raise RunError(
-                f"strategy.server.alpha={self.alpha:g}: the weights of the other clients' models sum to {total:.3g}, "
+                f"strategy.server.alpha={alpha:g}: the weights of the other clients' models sum to {total:.3g}, "
                 "and a client's own would be negative; lower alpha"
             )
         return weights

@@ -83,6 +83,16 @@ def test_weights_above_one_are_rejected():
         after(strategy, start(strategy, 0.0), [0, 1, 2], [[1.0], [1.0], [1.0]])
 
 
+@pytest.mark.parametrize("sigma", [0.5, 20.0])
+def test_by_default_equal_models_weigh_the_same(sigma):
+    """Of three clients each equal model weighs 1/3; one that lies 1 apart weighs e^(-1/σ) of it."""
+    strategy = server("fedamp", sigma=sigma)
+    equal = torch.zeros(1, 3, dtype=torch.float64)
+    assert strategy.attention(equal)[0].tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3])
+    state = after(strategy, start(strategy, 7.0), [0, 1], [[1.0], [2.0]])
+    assert received(strategy, state)[0].item() == pytest.approx(1 + math.exp(-1 / sigma) / 3)
+
+
 def test_heurfedamp_by_hand():
     """Cosines of 1, 2 and -3: 1 and -1. Client 0 takes 3/4 of the others, e^σ : e^-σ = 4 : 1 for σ = ln 2."""
     strategy = server("heurfedamp", self_weight=0.25, sigma=math.log(2))
