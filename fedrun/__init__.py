@@ -54,7 +54,7 @@ __all__ = [
     "run",
 ]
 
-HOME = {
+MODULES = {
     "InMemory": "fedrun.data.datasets.in_memory",
     "Simulation": "fedrun.simulation.simulation",
     "build_experiment": "fedrun.experiment.experiment",
@@ -70,9 +70,9 @@ limit_spinning()  # must be called before PyTorch is loaded
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOME:
+    if name not in MODULES:
         raise AttributeError(f"module 'fedrun' has no attribute {name!r}")
-    return getattr(import_module(HOME[name]), name)
+    return getattr(import_module(MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import torch
@@ -115,6 +117,18 @@ class Hardware:
                 "processes"
             )
         return torch.device("cuda", ranks.local)
+
+
+@contextmanager
+def restored_settings() -> Iterator[None]:
+    """Give PyTorch back the number of threads and the choice of deterministic kernels that it has before the block."""
+    threads, enabled = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(enabled, warn_only=warns)
 
 
 def gpu_name(device: torch.device) -> str | None:

@@ -70,7 +70,8 @@ class Layout:
             buffers, which change by forward passes and averaging only; optimizers must not change them.
         size: P, the length of the vector.
         head: the entries of the head: the weight ``[classes, embedding]``, then the bias ``[classes]`` if it has one.
-            Empty for a network without a head.
+            Empty for a network without a head, or whose head's tensors are not its own parameters: shared with the
+            encoder, or computed, as by weight normalisation.
         classes: number of rows of the head; 0 without a head.
         embedding: d, the number of columns of the head; 0 without a head.
     """
@@ -144,8 +145,10 @@ def layout_of(network: torch.nn.Sequential) -> Layout:
             f"the model's network has the parts {parts or 'none'}; allowed: encoder and head, a Linear layer "
             "(Identity: no head), as fedrun.models.base.encoder_and_head joins them"
         )
-    parameters = dict(network.named_parameters())
-    head_names = [name for name in ("head.weight", "head.bias") if name in parameters]
+    parameters, head = dict(network.named_parameters()), children["head"]
+    head_names = [f"head.{name}" for name in ("weight", "bias") if getattr(head, name, None) is not None]
+    if not parameters.keys() >= set(head_names):  # a tensor of the head is the encoder's, too, or is computed
+        head_names = []
     if stuck := [name for name in head_names if not parameters[name].requires_grad]:
         raise InputError(f"the model's {stuck[0]} is frozen (requires_grad=False); allowed: in the encoder only")
     trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
@@ -166,8 +169,7 @@ def layout_of(network: torch.nn.Sequential) -> Layout:
         slots.append(Slot(name, tuple(tensor.shape), start, start + tensor.numel(), layer))
         start += tensor.numel()
     trainable = sum(tensor.numel() for tensor in trained.values())
-    head = children["head"]
-    classes, embedding = head.weight.shape if isinstance(head, torch.nn.Linear) else (0, 0)
+    classes, embedding = parameters["head.weight"].shape if head_names else (0, 0)
     return Layout(
         slots=tuple(slots),
         trainable=trainable,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrun.data.federation import Federation
+from fedrun.execution.hardware import restored_settings
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Observer
@@ -18,9 +19,11 @@ from fedrun.runs.observers import chosen_observers
 from fedrun.runs.session import Session
 from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
+from fedrun.system.randomness import restored_generators
 from fedrun.system.source_commit import loaded_commit
 
 
+@restored_settings()
 def run(
     experiment: Experiment,
     observers: Sequence[Observer] | None = None,
@@ -32,7 +35,8 @@ def run(
 
     A finished run is not computed again unless ``overwrite`` is set: its summary is returned. An interrupted run
     continues from its checkpoint and ends with the metrics of an uninterrupted one. On Ctrl-C a checkpoint is written
-    before ``KeyboardInterrupt`` is raised.
+    before ``KeyboardInterrupt`` is raised. Afterwards PyTorch has the number of threads and global generators of random
+    numbers have the states that they had before.
 
     Several ranks compute a run together. Each of them calls this function; only the leader writes to the folder. When
     one of them receives a signal to stop, all stop after the round.
@@ -78,6 +82,7 @@ def run(
                     contexts.enter_context(log_to(folder / LOG, record.overrides))
         if (summary := ranks.broadcast(summary)) is not None:
             return summary
+        contexts.enter_context(restored_generators(simulation.device))
         if observers is None:
             observers = chosen_observers(experiment, parallel_jobs) if ranks.is_leader else ()
         return Session(simulation, observers).run()

@@ -88,8 +88,8 @@ def _check_head(settings: Settings, *, private_head: bool) -> None:
         needing.append("evaluation.tuning_part=head")
     if needing:
         raise InputError(
-            f"{needing[0]} needs a head, and this model has none (no linear layer that computes the outputs); choose "
-            "another strategy, such as fedavg, or another model"
+            f"{needing[0]} needs a head, and this model has none (no linear layer with its own weights "
+            "computes the outputs); choose another strategy, such as fedavg, or another model"
         )
 
 

@@ -52,6 +52,7 @@ from fedrun.strategies.server import ServerState
 from fedrun.strategies.server_contract import check_start
 from fedrun.strategies.vectors import MODEL
 from fedrun.system.errors import InputError
+from fedrun.system.randomness import restored_generators
 from fedrun.uploads.transform_contract import check_metrics
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,8 @@ class Simulation:
     """A federation and the phases of a run, ready to run round by round.
 
     Everything random is a function of the seed and the round, so :meth:`advance` is a pure function of the state: the
-    same state gives the same next state, in this process or another.
+    same state gives the same next state, in this process or another. Global generators of random numbers keep their
+    states. ``hardware`` is applied to the process: PyTorch's number of threads, and on a GPU deterministic kernels.
 
     Args:
         experiment: what to run.
@@ -128,12 +130,9 @@ class Simulation:
     @cached_property
     def thresholds(self) -> dict[str, Thresholds]:
         """The threshold ρ_k of each client, by group; empty if appeal is not measured."""
-        return client_thresholds(
-            self.experiment,
-            self._phases[0].phase,
-            None if self._cache is None else self._cache / "thresholds",
-            self.ranks,
-        )
+        cache = None if self._cache is None else self._cache / "thresholds"
+        with restored_generators(self.device):
+            return client_thresholds(self.experiment, self._phases[0].phase, cache, self.ranks)
 
     def _activated(self, phase: Phase, models: tuple[torch.Tensor, ...] = ()) -> ActivePhase:
         experiment, attackers = self.experiment, phase.federation.attackers
@@ -278,6 +277,10 @@ class Simulation:
             RunError: a model is not finite after the server's step, or no client's upload was finite. With user-level
                 privacy, where such uploads count as zero, the latter only if the global model had overflowed.
         """
+        with restored_generators(self.device):
+            return self._advanced(state, progress)
+
+    def _advanced(self, state: State, progress: RoundProgress) -> tuple[State, Metrics]:
         began = time.perf_counter()
         phase = self.phase(state)
         if state.round == phase.end and not phase.is_last:
@@ -361,7 +364,8 @@ class Simulation:
             target: stop the test as soon as this accuracy cannot be reached; None: test on all samples.
         """
         active = self._active(state)
-        metrics = active.evaluator.metrics(state, target)
+        with restored_generators(self.device):
+            metrics = active.evaluator.metrics(state, target)
         privacy = active.mechanism.report(state.round, lambda: active.participations.after(state.round))
         check_metrics(active.mechanism, "report", privacy)
         return metrics | privacy

@@ -82,6 +82,25 @@ def test_a_network_without_a_head():
     assert (layout.classes, layout.embedding) == (0, 0)
 
 
+def sharing(network):
+    network.encoder[0] = nn.Linear(2, 2)
+    network.encoder[1] = nn.ReLU()
+    network.head = nn.Linear(2, 2)
+    network.head.weight = network.encoder[0].weight
+
+
+def normalising(network):
+    nn.utils.parametrizations.weight_norm(network.head)
+
+
+@pytest.mark.parametrize(("change", "trainable"), [(sharing, 4 + 2 + 2), (normalising, 9 + 6 + 8 + 2)])
+def test_a_head_whose_tensors_are_not_its_own_parameters_counts_as_none(network, change, trainable):
+    change(network)
+    layout = layout_of(network)
+    assert (layout.head_size, layout.classes, layout.embedding) == (0, 0, 0)
+    assert layout.trainable == trainable
+
+
 def test_a_network_that_trains_nothing_is_refused(network):
     with pytest.raises(InputError, match=r"^the model has no trained parameter"):
         layout_of(nn.Sequential(OrderedDict(encoder=nn.Flatten(), head=nn.Identity())))

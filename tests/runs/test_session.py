@@ -945,6 +945,30 @@ def test_a_changed_experiment_has_a_folder_of_its_own(tmp_path: Path, plain: Non
         assert not different.folder.exists()
 
 
+def test_the_callers_generators_and_threads_stay_as_they_were(ran: Folder) -> None:
+    def seed() -> None:
+        random.seed(5)
+        np.random.seed(5)
+        torch.manual_seed(5)
+
+    def draws() -> tuple[float, float, float]:
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    seed()
+    expected, threads = draws(), torch.get_num_threads()
+    seed()
+    try:
+        torch.set_num_threads(3)
+        ran("rounds=2", "evaluation.tuning_epochs=1", "population.test_share=0.3", "appeal=warmup")
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+    simulation = Simulation(experiment_of(("rounds=3",)))
+    state, _ = simulation.advance(simulation.initial())
+    simulation.test(state)
+    assert draws() == expected
+
+
 def test_an_experiment_whose_objects_nothing_identifies_has_no_folder(make_experiment, tmp_path: Path) -> None:
     experiment = make_experiment(network=lambda spec: None, output_dir=str(tmp_path))
     with pytest.raises(
