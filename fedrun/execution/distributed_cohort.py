@@ -178,39 +178,43 @@ class DistributedCohort:
     def _sum(
         self, local: CohortUpdate, updates: Sequence[CohortUpdate], received: Vectors, total: float, order: torch.Tensor
     ) -> tuple[Vectors, torch.Tensor | None]:
-        """The weighted means over all ranks and all rows, from one sum over the ranks.
+        """The weighted means over all ranks and all rows, from one sum over the ranks for each type of numbers.
 
         Each mean is summed as its difference from the broadcast vector of that name, so that an entry that no client
         changed keeps its exact value, as within one process. A row is added to zeros.
         """
-        lengths = {name: len(mean) for update in updates for name, mean in update.mean.items()}
+        means = {name: mean for update in updates for name, mean in update.mean.items()}
         width = max(0 if update.rows is None else update.rows.shape[1] for update in updates)
         counts = [len(update.clients) for update in updates]
-        sizes = [*lengths.values(), width * sum(counts)]
-        vector = torch.empty(sum(sizes), device=self._executor.context.network.vector.device)
-        *sums, stacked = torch.split(vector, sizes)
         # as in one process, clients are equal if none has a weight
         weight = local.total_weight / total if total else len(local.clients) / max(1, sum(counts))
-        sent = {name: vector for name, vector in received.items() if vector.shape == (lengths.get(name),)}
-        for name, moved in zip(lengths, sums, strict=True):
-            if name not in local.mean:
-                moved.zero_()
-            elif name in sent:
-                torch.sub(local.mean[name], sent[name], out=moved).mul_(weight)
-            else:
-                torch.mul(local.mean[name], weight, out=moved)
-        stacked.zero_()
-        rows = stacked.view(-1, width) if width else None
-        if rows is not None and local.rows is not None:
-            first = sum(counts[: self.ranks.number])
-            rows[first : first + len(local.rows)] = local.rows
-        self.ranks.all_reduce(vector)
-        # copies, because the next state may be built in their memory and live longer
-        mean = {
-            name: sent[name] + moved if name in sent else moved.clone()
-            for name, moved in zip(lengths, sums, strict=True)
-        }
-        return mean, None if rows is None else rows[order.to(rows.device)]
+        combined, rows = dict[str, torch.Tensor](), None
+        for dtype in dict.fromkeys([torch.float32, *(mean.dtype for mean in means.values())]):
+            named = {name: len(mean) for name, mean in means.items() if mean.dtype == dtype}
+            sizes = [*named.values(), width * sum(counts) if dtype == torch.float32 else 0]
+            vector = torch.empty(sum(sizes), dtype=dtype, device=self._executor.context.network.vector.device)
+            *sums, stacked = torch.split(vector, sizes)
+            sent = {name: vector for name, vector in received.items() if vector.shape == (named.get(name),)}
+            for name, moved in zip(named, sums, strict=True):
+                if name not in local.mean:
+                    moved.zero_()
+                elif name in sent:
+                    torch.sub(local.mean[name], sent[name], out=moved).mul_(weight)
+                else:
+                    torch.mul(local.mean[name], weight, out=moved)
+            stacked.zero_()
+            if len(stacked):
+                rows = stacked.view(-1, width)
+                if local.rows is not None:
+                    first = sum(counts[: self.ranks.number])
+                    rows[first : first + len(local.rows)] = local.rows
+            self.ranks.all_reduce(vector)
+            # copies, because the next state may be built in their memory and live longer
+            combined |= {
+                name: sent[name] + moved if name in sent else moved.clone()
+                for name, moved in zip(named, sums, strict=True)
+            }
+        return combined, None if rows is None else rows[order.to(rows.device)]
 
 
 def _without_vectors(update: CohortUpdate) -> CohortUpdate:

@@ -135,7 +135,7 @@ class Executor(ABC):
             model[..., private] = torch.where(client.is_new, shared[..., private], client_state[PRIVATE])
             received = {**broadcast, MODEL: model}
         constants = strategy.constants(received, client_state, client)
-        check_constants(strategy, constants, client.clients.shape)
+        check_constants(strategy, constants, client.clients.shape, len(context.network.vector))
         start = strategy.start(received, client_state, constants, client)
         check_vector(strategy, "start", start, len(context.network.vector))
         start = start.expand(*clients, -1)

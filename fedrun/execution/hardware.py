@@ -13,7 +13,7 @@ from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.execution.allocator import keep_freed_memory
-from fedrun.execution.ranks import SINGLE_PROCESS, START, Ranks, launched
+from fedrun.execution.ranks import SINGLE_PROCESS, Ranks, launched
 from fedrun.system.cores import cores
 from fedrun.system.errors import InputError
 
@@ -37,8 +37,7 @@ class Hardware:
             the run or the parallel jobs of the sweep.
         processes: processes that share the clients of a round. An int: the ``fedrun`` command starts them. ``auto``:
             those that torchrun has started, otherwise the command decides by the cores and by the work of a round
-            (:mod:`fedrun.simulation.process_count`). ``torchrun``: only those that torchrun has started. With ``cuda``
-            each takes the GPU of its number on its machine.
+            (:mod:`fedrun.simulation.process_count`). With ``cuda`` each takes the GPU of its number on its machine.
         deterministic: on a GPU, use deterministic kernels where PyTorch has them, so that a repeated run is identical;
             PyTorch warns of the others.
         cuda_graphs: on a GPU, record SGD steps and forward passes as CUDA graphs, which start all of a step's kernels
@@ -53,7 +52,7 @@ class Hardware:
     deterministic: bool
     cuda_graphs: bool
     client_memory_gb: Annotated[float, Ge(0)]
-    processes: Literal["auto", "torchrun"] | Annotated[int, Ge(1), Le(1024)]
+    processes: Literal["auto"] | Annotated[int, Ge(1), Le(1024)]
 
     def prepare(self, parallel_jobs: int, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
         """Apply the settings to this process and return the device.
@@ -65,8 +64,6 @@ class Hardware:
         Raises:
             InputError: there is no such device, or the run has another number of processes.
         """
-        if self.processes == "torchrun" and not launched():
-            raise InputError(f"hardware.processes=torchrun: runs in processes that torchrun starts: {START}")
         if isinstance(self.processes, int) and self.processes != ranks.count:
             raise InputError(
                 f"hardware.processes={self.processes}: the number of this run's processes is {ranks.count}; allowed: 1 "

@@ -86,11 +86,14 @@ class IndependenceCheck:
 
         def again(positions: list[int]) -> list[torch.Tensor]:
             known = chain(gradients, repeat(before))  # endless: the method may make more calls than before
+            changed, asked = _of(fixed, positions), list[torch.Tensor]()
 
             def replayed(parameters: torch.Tensor, batch: int, *, moves_buffers: bool = True) -> torch.Tensor:
+                asked.append(parameters.clone())
                 return next(known)[positions]
 
-            return [self._strategy.direction(replayed, before[positions], _of(fixed, positions))]
+            direction = self._strategy.direction(replayed, before[positions], changed)
+            return [direction, *asked, *changed.values()]
 
         direction = self._strategy.direction(recorded, model, constants)
         check_direction(self._strategy, direction, model, constants)
@@ -142,7 +145,7 @@ def _of(vectors: Vectors, positions: list[int]) -> dict[str, torch.Tensor]:
 
 
 def _alike(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
-    return all(
+    return len(first) == len(second) and all(
         torch.allclose(one, other, rtol=1e-3, atol=1e-6, equal_nan=True)
         for one, other in zip(first, second, strict=True)
     )

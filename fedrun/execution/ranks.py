@@ -17,15 +17,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from fedrun.system.errors import InputError, RunError
-from fedrun.system.signals import TERMINATING, not_ignored
+from fedrun.system.signals import INTERRUPTED, TERMINATED, TERMINATING, not_ignored
 
 if TYPE_CHECKING:
     import torch
     from torch.distributed.distributed_c10d import ProcessGroup, Store
 
 T = TypeVar("T")
-
-START = "torchrun --nproc-per-node 2 -m fedrun ... hardware=distributed"
 
 START_TIMEOUT = timedelta(minutes=5)
 """The longest time that ranks wait for each other at the start."""
@@ -53,13 +51,13 @@ class StoppedError(RunError):
     """A signal has stopped a run between two rounds, with a checkpoint.
 
     Attributes:
-        exit_status: exit status of the process, as a shell reports it for a process that a signal has ended.
+        exit_status: exit status of the process: that of a command of one process that this signal stops.
     """
 
     def __init__(self, number: int, round: int) -> None:
         name = signal.Signals(number).name
         super().__init__(f"stopped by {name} after round {round}; the same command (without overwrite=true) continues")
-        self.exit_status = 128 + number
+        self.exit_status = INTERRUPTED if number == signal.SIGINT else TERMINATED
 
 
 class Ranks:

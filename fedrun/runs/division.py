@@ -13,21 +13,20 @@ from fedrun.simulation.process_count import automatic_processes, may_be_divided
 
 
 def divide(experiment: Experiment) -> tuple[int, Federation | None]:
-    """The number of processes to start, and the federation if it had to be prepared to choose the number.
+    """The number of processes to start, and the federation if there are several or it is needed to choose the number.
 
-    An interrupted run continues with its earlier number, unless another one is set.
+    On a CPU an interrupted run continues with its earlier number, unless another one is set.
 
     Raises:
         InputError: the data cannot be used, or a file of the finished run is damaged.
     """
-    chosen = experiment.hardware.processes
-    if chosen in (1, "torchrun") or (chosen == "auto" and not may_be_divided(experiment)):
+    hardware, chosen = experiment.hardware, experiment.hardware.processes
+    if chosen == 1 or (not experiment.overwrite and finished(experiment.folder) is not None):
         return 1, None
-    if not experiment.overwrite and finished(experiment.folder) is not None:
+    if chosen == "auto" and hardware.device == "cpu" and not experiment.overwrite:
+        chosen = processes_of(experiment.folder / CHECKPOINT) or "auto"
+    if chosen == 1 or (chosen == "auto" and not may_be_divided(experiment)):
         return 1, None
     torch.set_num_threads(1)  # until the processes are forked
     federation = prepare_federation(experiment)
-    if isinstance(chosen, int):
-        return chosen, federation
-    earlier = None if experiment.overwrite else processes_of(experiment.folder / CHECKPOINT)
-    return earlier or automatic_processes(experiment, federation), federation
+    return automatic_processes(experiment, federation) if chosen == "auto" else chosen, federation

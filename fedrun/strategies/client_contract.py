@@ -107,6 +107,8 @@ def check_separable(
 ) -> None:
     """Reject losses of a batch's first samples that change when the batch ends after them.
 
+    They are also computed with random numbers of size 1 added to the outputs, because outputs are small at first.
+
     Args:
         strategy: the client strategy.
         outputs: of one client's batch, ``[B, ...]``.
@@ -119,14 +121,16 @@ def check_separable(
     Raises:
         InputError: naming the method.
     """
-    within, alone = (
-        strategy.loss(Outputs(outputs[:size], task=task), targets[:size], constants)[:count]
-        for size in (len(outputs), count)
-    )
-    if not torch.allclose(within, alone, rtol=1e-3, atol=1e-5, equal_nan=True):  # NaN: the client diverges
-        raise InputError(
-            f"{owner(strategy)}.loss: the loss of a sample depends on the other samples of its batch, and {reason}"
+    noise = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(0)).to(outputs)
+    for computed in (outputs, outputs + noise):
+        within, alone = (
+            strategy.loss(Outputs(computed[:size], task=task), targets[:size], constants)[:count]
+            for size in (len(outputs), count)
         )
+        if not torch.allclose(within, alone, rtol=1e-3, atol=1e-5, equal_nan=True):  # NaN: the client diverges
+            raise InputError(
+                f"{owner(strategy)}.loss: the loss of a sample depends on the other samples of its batch, and {reason}"
+            )
 
 
 def check_client_state(strategy: ClientStrategy, lengths: object) -> None:
@@ -175,14 +179,15 @@ def _check_mask(strategy: ClientStrategy, method: str, mask: object, length: int
         raise mistake(strategy, method, mask, f"a mask, bool [{length}], or None")
 
 
-def check_constants(strategy: ClientStrategy, constants: object, clients: torch.Size) -> None:
+def check_constants(strategy: ClientStrategy, constants: object, clients: torch.Size, size: int) -> None:
     """Reject anything but vectors by name, with those of the reference models. A matrix that all clients share would be
-    read as a row for each client of a group.
+    read as a row for each client of a group, and of a shorter model the rest would be that of the model in training.
 
     Args:
         strategy: the client strategy.
         constants: what its ``constants`` has returned.
         clients: ``[C]`` for a group of clients, ``[]`` for one client.
+        size: P.
 
     Raises:
         InputError: naming the method.
@@ -199,6 +204,8 @@ def check_constants(strategy: ClientStrategy, constants: object, clients: torch.
         if vector.ndim == 0 or vector.shape[:-1] not in ((), clients):
             shapes = f"{name!r} of [{', '.join([*map(str, clients), 'm'])}]"
             raise mistake(strategy, "constants", vector, f"{shapes}, or of [m] for all clients" if clients else shapes)
+        if name in strategy.reference_models and vector.shape[-1] != size:
+            raise mistake(strategy, "constants", vector, f"{name!r} of reference_models as a model, [..., {size}]")
 
 
 def checked_linear_correction(strategy: ClientStrategy, constants: Vectors, trainable: int) -> LinearCorrection | None:

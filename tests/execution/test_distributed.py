@@ -45,8 +45,6 @@ SMALL = (
     "checkpoint_seconds=0",
 )
 
-RANKS = "hardware=distributed"
-
 
 @pytest.fixture(scope="module")
 def alone(fedrun: Fedrun, tmp_path_factory: pytest.TempPathFactory) -> Any:
@@ -172,7 +170,7 @@ FURTHER = [
 def test_several_processes_compute_what_one_does(
     fedrun: Fedrun, alone: Any, tmp_path: Path, ranks: int, chosen: tuple[str, ...]
 ) -> None:
-    ended = fedrun.together(ranks, *SMALL, RANKS, *chosen, folder=tmp_path)
+    ended = fedrun.together(ranks, *SMALL, *chosen, folder=tmp_path)
     assert statuses(ended) == [0] * ranks, ended[0].err
     assert_same(the_run(tmp_path), alone(*chosen))
     assert "complete" not in ended[1].out
@@ -200,7 +198,7 @@ ranks.leave()
 
 
 def test_a_rank_by_itself(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
-    assert statuses(fedrun.together(1, *SMALL, RANKS, folder=tmp_path)) == [0]
+    assert statuses(fedrun.together(1, *SMALL, folder=tmp_path)) == [0]
     run, other = the_run(tmp_path), alone()
     assert rows(run) == rows(other)
     assert (run / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
@@ -210,7 +208,7 @@ def test_a_rank_by_itself(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
 def test_a_run_goes_on_after_a_rank_was_killed(fedrun: Fedrun, tmp_path: Path, killed: int) -> None:
     undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
     undisturbed.mkdir(), disturbed.mkdir()
-    command = (*SMALL, RANKS, "strategy=scaffold")
+    command = (*SMALL, "strategy=scaffold")
     assert statuses(fedrun.together(2, *command, folder=undisturbed)) == [0, 0]
     death = ("fedrun.simulation.simulation:Simulation", "advance", 3, 0)
     ended = fedrun.together(2, *command, folder=disturbed, kill_at=death, killed=killed)
@@ -240,7 +238,7 @@ def test_any_number_of_ranks_takes_up_what_another_has_left(
     command = (*SMALL, *chosen)
     death = ("fedrun.simulation.simulation:Simulation", "advance", 2, 0)
     for ranks in (3, 2):
-        assert -9 in statuses(fedrun.together(ranks, *command, RANKS, folder=tmp_path, kill_at=death, killed=1))
+        assert -9 in statuses(fedrun.together(ranks, *command, folder=tmp_path, kill_at=death, killed=1))
     run = the_run(tmp_path)
     assert len(rows(run)) == 3  # before the first round and after two
     assert fedrun(*command, folder=tmp_path).status == 0
@@ -272,15 +270,15 @@ def test_each_stage_is_taken_up_where_it_was_left(
         (3, ("fedrun.execution.distributed_cohort:DistributedCohort", "combine", 2, 0)),  # in its second round
     ]
     for done, (ranks, death) in enumerate(deaths, start=1):
-        ended = fedrun.together(ranks, *SMALL, *stages, RANKS, folder=tmp_path, kill_at=death, killed=ranks - 1)
+        ended = fedrun.together(ranks, *SMALL, *stages, folder=tmp_path, kill_at=death, killed=ranks - 1)
         assert sorted(statuses(ended)) == [-9, *[1] * (ranks - 1)]
         assert [row["round"] for row in rows(the_run(tmp_path))] == list(range(done + 1))
-    assert statuses(fedrun.together(2, *SMALL, *stages, RANKS, folder=tmp_path)) == [0, 0]
+    assert statuses(fedrun.together(2, *SMALL, *stages, folder=tmp_path)) == [0, 0]
     assert_same(the_run(tmp_path), alone(*stages))
 
 
 def test_client_states_that_lie_in_files(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
-    command = (*SMALL, RANKS, "strategy=scaffold", "hardware.client_memory_gb=0")
+    command = (*SMALL, "strategy=scaffold", "hardware.client_memory_gb=0")
     death = ("fedrun.simulation.simulation:Simulation", "advance", 3, 0)
     fedrun.together(3, *command, folder=tmp_path, kill_at=death, killed=2)
     assert statuses(fedrun.together(2, *command, folder=tmp_path)) == [0, 0]
@@ -292,7 +290,7 @@ def test_when_one_rank_is_asked_to_stop_all_stop_after_the_round(
     fedrun: Fedrun, alone: Any, tmp_path: Path, asked: int, number: signal.Signals
 ) -> None:
     """Also the client states of the other rank are in the checkpoint, and nothing was due before."""
-    command = (*SMALL, RANKS, "strategy=scaffold", "checkpoint_seconds=1000")
+    command = (*SMALL, "strategy=scaffold", "checkpoint_seconds=1000")
     moment = ("fedrun.simulation.simulation:Simulation", "advance", 2, 0)
     ended = fedrun.together(2, *command, folder=tmp_path, kill_at=moment, killed=asked, kill_with=number)
     assert statuses(ended) == [128 + number] * 2
@@ -308,7 +306,7 @@ def test_when_one_rank_is_asked_to_stop_all_stop_after_the_round(
 
 def test_a_signal_in_the_last_round_changes_nothing(fedrun: Fedrun, alone: Any, tmp_path: Path) -> None:
     moment = ("fedrun.simulation.simulation:Simulation", "advance", 3, 0)
-    ended = fedrun.together(2, *SMALL, RANKS, folder=tmp_path, kill_at=moment, kill_with=signal.SIGTERM)
+    ended = fedrun.together(2, *SMALL, folder=tmp_path, kill_at=moment, kill_with=signal.SIGTERM)
     assert statuses(ended) == [0, 0]
     assert_same(the_run(tmp_path), alone())
 
@@ -337,7 +335,7 @@ def test_patience_with_a_round_has_an_end(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_finished_run_is_shown_once(fedrun: Fedrun, tmp_path: Path) -> None:
     for _ in range(2):
-        ended = fedrun.together(2, *SMALL, RANKS, "rounds=1", folder=tmp_path)
+        ended = fedrun.together(2, *SMALL, "rounds=1", folder=tmp_path)
         assert statuses(ended) == [0, 0]
     assert "finished earlier" in ended[0].out
     assert ended[1].out == ""
@@ -362,7 +360,7 @@ def test_a_finished_run_is_shown_once(fedrun: Fedrun, tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_said_once(
     fedrun: Fedrun, tmp_path: Path, chosen: str, extra: tuple[tuple[str, ...], ...], line: str
 ) -> None:
-    ended = fedrun.together(2, *SMALL, RANKS, chosen, folder=tmp_path, extra=extra)
+    ended = fedrun.together(2, *SMALL, chosen, folder=tmp_path, extra=extra)
     assert statuses(ended) == [2, 2]
     assert len(ended[0].err.splitlines()) == 1
     assert ended[0].err.startswith(f"fedrun: {line}")
@@ -370,17 +368,8 @@ def test_what_cannot_be_used_is_said_once(
     assert list(tmp_path.rglob("metrics.jsonl")) == []
 
 
-def test_without_torchrun_one_line_says_how_to_start(fedrun: Fedrun, tmp_path: Path) -> None:
-    ended = fedrun(*SMALL, RANKS, folder=tmp_path)
-    assert ended.status == 2
-    assert ended.err == (
-        "fedrun: hardware.processes=torchrun: runs in processes that torchrun starts: "
-        "torchrun --nproc-per-node 2 -m fedrun ... hardware=distributed\n"
-    )
-
-
 def test_a_diverging_run_ends_on_every_rank(fedrun: Fedrun, tmp_path: Path) -> None:
-    ended = fedrun.together(2, *SMALL, RANKS, "local.lr=1e30", "local.weight_decay=1e30", folder=tmp_path)
+    ended = fedrun.together(2, *SMALL, "local.lr=1e30", "local.weight_decay=1e30", folder=tmp_path)
     assert statuses(ended) == [1, 1]
     assert "no client's upload was finite" in ended[0].err
     assert ended[1].err == ""
@@ -468,9 +457,14 @@ def test_partial_updates_become_one_in_the_order_of_selection(make_experiment: A
 
     received = {MODEL: torch.tensor([1.0, 0.1])}
     first, second, eight = torch.tensor([2.0, 0.1]), torch.tensor([6.0, 0.1]), torch.tensor([8.0])
+    wide = torch.tensor([8e300], dtype=torch.float64)  # too large for float32
     partial = [
-        update([2, 7], 0, [1, 3], mean={MODEL: first, "more": eight}, loss=1, score=0.3, sample_weight=10),
-        update([5], 9, [12], mean={MODEL: second, "more": 0 * eight}, loss=4, score=0.6, sample_weight=20),
+        update(
+            [2, 7], 0, [1, 3], mean={MODEL: first, "more": eight, "wide": wide}, loss=1, score=0.3, sample_weight=10
+        ),
+        update(
+            [5], 9, [12], mean={MODEL: second, "more": 0 * eight, "wide": 0 * wide}, loss=4, score=0.6, sample_weight=20
+        ),
     ]
     for whole in combined(make_experiment, partial, [5, 2, 9, 7, 0], received):
         assert whole.clients.tolist() == [5, 2, 7] and whole.excluded == (9, 0)
@@ -483,6 +477,7 @@ def test_partial_updates_become_one_in_the_order_of_selection(make_experiment: A
         assert whole.rows is not None and whole.rows.tolist() == [[5, -5], [2, -2], [7, -7]]
         assert torch.equal(whole.mean[MODEL], torch.tensor([5.0, 0.1]))  # what nobody changed is exactly the same
         assert whole.mean["more"].tolist() == [2.0]
+        assert whole.mean["wide"].tolist() == pytest.approx([2e300])
         assert (whole.loss, whole.score, whole.sample_weight) == pytest.approx((3.0, 0.5, 30.0))
         assert sorted(whole.processed[:, 0].tolist()) == [0, 2, 5, 7, 9]
 
@@ -511,7 +506,7 @@ def torchrun(*options: str) -> list[str]:
 
 
 def dying(rank: int, number: int, *arguments: str) -> list[str]:
-    return [str(HERE / "dying.py"), str(rank), str(number), *SMALL, RANKS, *arguments]
+    return [str(HERE / "dying.py"), str(rank), str(number), *SMALL, *arguments]
 
 
 @pytest.mark.slow

@@ -247,7 +247,7 @@ def distributed(device: str) -> Iterator[dict[str, object]]:
         chosen = (f"strategy={strategy}", "rounds=4", f"hardware.device={device}")
         with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as several:
             commanded(Path(one), *chosen)
-            commanded(Path(several), *chosen, "hardware.processes=torchrun", start=torchrun)
+            commanded(Path(several), *chosen, start=torchrun)
             pairs = zip(metrics(Path(several)), metrics(Path(one)), strict=True)
             apart = max(abs(a["test/loss"] - b["test/loss"]) for a, b in pairs)
             yield {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from fedrun.simulation.prepared_federation import prepare_federation
 from fedrun.simulation.process_count import automatic_processes, may_be_divided
 from fedrun.simulation.round_work import RoundWork
 from fedrun.simulation.simulation import Simulation
+from fedrun.system.checksums import write_sealed
 
 SCAFFOLD = Strategy(client=option("strategy/client", "scaffold"), server=option("strategy/server", "scaffold"))
 
@@ -161,5 +163,12 @@ def test_an_interrupted_run_continues_with_its_number_of_processes(make_experime
     waiting.parent.mkdir(parents=True)
     waiting.write_bytes(done.read_bytes())
     assert divide(long)[0] == 1  # a checkpoint of one process
+    content = torch.load(waiting, weights_only=True)
+    with write_sealed(waiting) as file:
+        torch.save({**content, "processes": 2}, file)
+    for elsewhere in ({}, {"threads": 1}):  # a machine or a setting for which the rule starts one process
+        changed = replace(long, hardware=replace(long.hardware, **elsewhere))
+        assert divide(changed)[0] == 2
+    assert divide(replace(long, hardware=replace(long.hardware, processes=1)))[0] == 1
     waiting.write_bytes(b"damaged")
     assert divide(long)[0] == 3  # the run refuses it later, and says why

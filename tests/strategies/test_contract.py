@@ -340,14 +340,23 @@ def centred(s: SGD, outputs: Any, y: torch.Tensor, constants: Vectors) -> torch.
     return losses - 0.5 * losses.mean()
 
 
+def decorrelated(s: SGD, outputs: Any, y: torch.Tensor, constants: Vectors) -> torch.Tensor:
+    """A loss that depends on the whole batch, by less than rounding at the initial model."""
+    logits = outputs.logits - outputs.logits.mean(0)
+    return losses_of(outputs, y) + 0.01 * (logits.T @ logits / len(y)).square().mean()
+
+
+@pytest.mark.parametrize("loss", [centred, decorrelated])
 @pytest.mark.parametrize("network", [mlp, convolution])
-def test_a_loss_that_couples_the_samples_of_a_batch(make_experiment: Callable[..., Experiment], network: Any) -> None:
+def test_a_loss_that_couples_the_samples_of_a_batch(
+    make_experiment: Callable[..., Experiment], network: Any, loss: Any
+) -> None:
     """Its clients have 4 to 24 samples: batches of 5 leave short ones, which only the vectorised executor fills up."""
 
     def simulation(executor: str) -> Simulation:
         experiment = make_experiment(network=network, local={"batch_size": 5})
         hardware = option("hardware", "cpu", executor=executor, threads=1)
-        return with_part(replace(experiment, hardware=hardware), "client", "loss", centred)
+        return with_part(replace(experiment, hardware=hardware), "client", "loss", loss)
 
     in_process = simulation("in_process")
     in_process.advance(in_process.initial())
@@ -552,6 +561,18 @@ def test_a_reference_model_that_is_no_constant(experiment: Experiment) -> None:
         simulation.advance(simulation.initial())
 
 
+def test_a_reference_model_without_its_buffers_is_rejected(experiment: Experiment) -> None:
+    """The missing ones would be those of the model in training."""
+
+    def constants(s: SGD, received: Vectors, *rest: object) -> Vectors:
+        return {"old": received[MODEL][..., : P - 1]}
+
+    simulation = with_client(experiment, reference_models=("old",), constants=constants)
+    allowed = rf"'old' of reference_models as a model, \[..., {P}\]"
+    with pytest.raises(InputError, match=rf"^mine.Mine.constants: returned float32 \[{P - 1}\]; allowed: {allowed}$"):
+        simulation.advance(simulation.initial())
+
+
 DECLARED: dict[str, tuple[str, str, object, str]] = {
     "text": ("client", "needs", "model", "'model': allowed: a set of names"),
     "list": ("client", "sends", ["model"], r"\['model'\]: allowed: a set of names"),
@@ -584,20 +605,39 @@ def times(vectors: torch.Tensor, scale: float = 1.5) -> torch.Tensor:
     return scale * vectors / vectors.norm()
 
 
-MIXING: dict[str, dict[str, Any]] = {
-    "constants": {
-        "client_state": lambda s, layout: {"numbers": 1},
-        "constants": lambda s, received, state, client: {"mean": state["numbers"].mean(0)},
-        "finish": lambda s, model, r, state, c, client: ({MODEL: model}, {"numbers": client.samples}),
-    },
-    "start": {"start": lambda s, received, state, c, client: times(received[MODEL] * client.samples)},
-    "linear_correction": {
-        "constants": lambda s, received, state, client: {"samples": client.samples},
-        "linear_correction": lambda s, c: LinearCorrection(times(c["samples"]) * torch.ones(P), c["samples"] / 1e3),
-    },
-    "direction": {"direction": lambda s, gradient, model, c: times(gradient(model, 0))},
-    "finish": {"finish": lambda s, model, r, state, c, client: ({MODEL: times(model)}, {})},
-}
+def perturbed(gradient: Gradient, model: torch.Tensor) -> torch.Tensor:
+    """The gradient at a distance from all models that is one for all of them together."""
+    return gradient(model + times(gradient(model, 0), 0.1), 0)
+
+
+MIXING: list[tuple[str, dict[str, Any]]] = [
+    (
+        "constants",
+        {
+            "client_state": lambda s, layout: {"numbers": 1},
+            "constants": lambda s, received, state, client: {"mean": state["numbers"].mean(0)},
+            "finish": lambda s, model, r, state, c, client: ({MODEL: model}, {"numbers": client.samples}),
+        },
+    ),
+    ("start", {"start": lambda s, received, state, c, client: times(received[MODEL] * client.samples)}),
+    (
+        "linear_correction",
+        {
+            "constants": lambda s, received, state, client: {"samples": client.samples},
+            "linear_correction": lambda s, c: LinearCorrection(times(c["samples"]) * torch.ones(P), c["samples"] / 1e3),
+        },
+    ),
+    ("direction", {"direction": lambda s, gradient, model, c: times(gradient(model, 0))}),
+    ("direction", {"passes": (2,), "direction": lambda s, gradient, model, c: perturbed(gradient, model)}),
+    (
+        "direction",
+        {
+            "constants": lambda s, received, state, client: {"mean": client.samples.clone()},
+            "direction": lambda s, gradient, model, c: gradient(model, 0) + 0 * c["mean"].copy_(times(c["mean"])),
+        },
+    ),
+    ("finish", {"finish": lambda s, model, r, state, c, client: ({MODEL: times(model)}, {})}),
+]
 
 
 OWN_GENERATOR = random.Random(0)
@@ -608,9 +648,11 @@ def vectorized_by(experiment: Experiment, module: str = "mine", **members: objec
     return with_client(replace(experiment, hardware=hardware), module, **members)
 
 
-@pytest.mark.parametrize("method", MIXING)
-def test_a_method_that_mixes_the_clients_of_a_group(experiment: Experiment, method: str) -> None:
-    simulation = vectorized_by(experiment, **MIXING[method])
+@pytest.mark.parametrize(("method", "members"), MIXING)
+def test_a_method_that_mixes_the_clients_of_a_group(
+    experiment: Experiment, method: str, members: dict[str, Any]
+) -> None:
+    simulation = vectorized_by(experiment, **members)
     with pytest.raises(
         InputError, match=rf"^mine.Mine.{method}: what it returns for a client depends on the other clients of its g"
     ):

@@ -167,8 +167,8 @@ def _check_complete(name: str, dataset: DatasetFiles, data_dir: Path) -> None:
 @contextmanager
 def _staging(name: str, data_dir: Path) -> Iterator[Path]:
     """The folder for a dataset's incomplete files, while other processes wait. On a file system without locks every
-    process has a folder of its own, and an interrupted download begins again. New folders that remain empty are
-    removed: ``data_dir`` may be misspelt. Errors of the file system become one line.
+    process has a folder of its own, and an interrupted download begins again. After a download that failed at once new
+    folders are removed: ``data_dir`` may be misspelt. Errors of the file system become one line.
     """
     top = data_dir / STAGING
     try:
