@@ -59,6 +59,8 @@ class Vectorized(Executor):
         strategy = context.client
         if compares_embeddings(strategy):
             return f"{chosen('strategy/client', strategy)}, which uses embeddings or reference models"
+        if overrides(strategy, "batch_loss"):
+            return f"{chosen('strategy/client', strategy)}, which trains on inputs of its own"
         if not strategy.wants.isdisjoint(("batch_gradient", "training_embeddings")):
             return f"{chosen('strategy/client', strategy)}, which measures one client at a time"
         if context.noised_steps is not None:
@@ -173,7 +175,7 @@ class Vectorized(Executor):
         strategy, local = self.context.client, self.context.local
         correction = checked_linear_correction(strategy, constants, weights.shape[-1])
         directs = overrides(strategy, "direction")
-        plain = not directs and not overrides(strategy, "frozen")
+        plain = not overrides(strategy, "direction", "frozen")
         fused = plain and optimizer is None and local.max_gradient_norm is None and objective.descends
         linear = linear_update(correction, local, rate) if fused else None
         frozen, frozen_in = None, list[int]()

@@ -279,6 +279,8 @@ def _besides_gradients(strategy: Strategy) -> str | None:
         return f"use {measured[0]}"
     if client.reference_models:
         return "compare with other models"
+    if overrides(client, "batch_loss"):
+        return "train on inputs of their own"
     if client.passes != (1,):
         return "process each batch several times"
     if server.idle_training is not None:

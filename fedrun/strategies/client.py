@@ -37,6 +37,13 @@ class Gradient(Protocol):
         """
 
 
+class Network(Protocol):
+    """A client's network with its current parameters."""
+
+    def __call__(self, inputs: torch.Tensor) -> Outputs:
+        """The outputs for encoded inputs ``[n, ...]``, with all that the strategy requests."""
+
+
 Measurement = Literal[
     "label_counts",
     "initial_loss",
@@ -60,6 +67,10 @@ EvaluatedModel = Literal["global", "own", "tuned"]
 
 Averaging = Literal["samples", "clients"]
 """How accuracies are averaged: over all clients' test samples, or plainly over clients."""
+
+
+Hook = Literal["absent", "batch_loss", "direction", "frozen", "loss", "own_model", "private"]
+"""A method of a client strategy that few strategies override."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +135,8 @@ class ClientStrategy:
         reference_models: names of constants that are models ``[P]``; :meth:`loss` receives their outputs, too.
         needs_classes: whether it requires a classification task; by default if it :attr:`wants` labels.
         passes: one number per batch of a step: how many forward and backward passes it gets at most. ``(1,)``: one
-            batch, one gradient. Anything else needs a :meth:`direction` that calls ``gradient`` that often. Costs and
-            virtual time are predicted from it.
+            batch, one gradient. Anything else needs a :meth:`direction` that calls ``gradient`` that often, or a
+            :meth:`batch_loss` that calls ``network`` that often. Costs and virtual time are predicted from it.
         assumes_sgd: whether the algorithm reads gradients off a client's displacement, or makes its own SGD steps
             besides the optimizer's; then ``local.optimizer`` must be ``sgd``.
         reported: the accuracy that the strategy's paper reports: of which models, and how averaged. The default is the
@@ -274,6 +285,23 @@ class ClientStrategy:
         """
         return outputs.task.loss(outputs.logits, targets)
 
+    def batch_loss(
+        self, network: Network, inputs: torch.Tensor, targets: torch.Tensor, constants: Vectors
+    ) -> torch.Tensor:
+        """The loss of every sample of a client's batch, ``[B]``: :meth:`loss` of the network's outputs.
+
+        A strategy that trains on changed or additional inputs overrides it. It then trains in process only, one client
+        at a time.
+
+        Args:
+            network: computes outputs with their graph. Every call counts as a forward and backward pass over its
+                inputs. The training score is that of the first B outputs of the first call.
+            inputs: encoded inputs ``[B, ...]``.
+            targets: as in :meth:`loss`.
+            constants: the client's own, ``[m]`` each.
+        """
+        return self.loss(network(inputs), targets, constants)
+
     def linear_correction(self, constants: Vectors) -> LinearCorrection | None:
         """The correction of every gradient of the local training, if it is linear in the model; None: no correction.
 
@@ -333,7 +361,7 @@ def state_names(strategy: ClientStrategy, layout: Layout) -> frozenset[str]:
 
 def is_personal(strategy: ClientStrategy) -> bool:
     """Whether clients are evaluated by models of their own: ``private`` or ``own_model`` is overridden."""
-    return overrides(strategy, "private") or overrides(strategy, "own_model")
+    return overrides(strategy, "private", "own_model")
 
 
 def trains_global_model(strategy: ClientStrategy) -> bool:
@@ -346,8 +374,6 @@ def compares_embeddings(strategy: ClientStrategy) -> bool:
     return bool(strategy.reference_models) or not EMBEDDINGS.isdisjoint(strategy.wants)
 
 
-def overrides(
-    strategy: ClientStrategy, hook: Literal["absent", "direction", "frozen", "loss", "own_model", "private"]
-) -> bool:
-    """Whether a strategy overrides this hook. If it does not, the executors can take a faster path."""
-    return getattr(type(strategy), hook) is not getattr(ClientStrategy, hook)
+def overrides(strategy: ClientStrategy, *hooks: Hook) -> bool:
+    """Whether a strategy overrides one of these hooks. If it does not, the executors can take a faster path."""
+    return any(getattr(type(strategy), hook) is not getattr(ClientStrategy, hook) for hook in hooks)

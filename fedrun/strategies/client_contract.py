@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import get_args
 
@@ -17,6 +17,7 @@ from fedrun.strategies.client import (
     LinearCorrection,
     Measurement,
     Outputs,
+    overrides,
 )
 from fedrun.strategies.contract import changed, check_names, is_tensor, listed, mistake, owner
 from fedrun.strategies.vectors import MODEL, Vectors
@@ -41,6 +42,11 @@ def check_client_attributes(strategy: ClientStrategy) -> None:
         raise InputError(f"{owner(strategy)}.reference_models={models!r}: allowed: a tuple of names, such as ('old',)")
     if not _is_tuple(passes := strategy.passes, int) or not passes:
         raise InputError(f"{owner(strategy)}.passes={passes!r}: allowed: a tuple of numbers, such as (1, 1)")
+    if overrides(strategy, "batch_loss") and "earlier_embeddings" in strategy.wants:
+        raise InputError(
+            f"{owner(strategy)}.batch_loss with earlier_embeddings, which are those of whole batches as they are; "
+            "allowed: one of the two"
+        )
     if (reported := strategy.reported) not in product(get_args(EvaluatedModel), get_args(Averaging)):
         allowed = "('global', 'own' or 'tuned', 'samples' or 'clients')"
         raise InputError(f"{owner(strategy)}.reported={reported!r}: allowed: {allowed}")
@@ -82,7 +88,7 @@ def check_losses(strategy: ClientStrategy, losses: object, batch: int) -> None:
         InputError: naming the method.
     """
     if not isinstance(losses, torch.Tensor) or losses.shape != (batch,):
-        raise mistake(strategy, "loss", losses, f"the loss of every sample, [{batch}]")
+        raise mistake(strategy, _loss_hook(strategy), losses, f"the loss of every sample, [{batch}]")
 
 
 def check_differentiable(strategy: ClientStrategy, losses: torch.Tensor) -> None:
@@ -93,7 +99,26 @@ def check_differentiable(strategy: ClientStrategy, losses: torch.Tensor) -> None
         InputError: naming the method.
     """
     if not losses.requires_grad:
-        raise mistake(strategy, "loss", "losses without a gradient", "losses computed from the logits")
+        hook = _loss_hook(strategy)
+        raise mistake(strategy, hook, "losses without a gradient", "losses computed from the logits")
+
+
+def first_logits(strategy: ClientStrategy, calls: Sequence[torch.Tensor], batch: int) -> torch.Tensor:
+    """The first B logits of the first call of the network by ``batch_loss``, by which the training score is computed.
+
+    Raises:
+        InputError: the network was not called, or for fewer inputs.
+    """
+    if not calls:
+        raise mistake(strategy, _loss_hook(strategy), "losses without a call of network", "at least one call")
+    if len(calls[0]) < batch:
+        message = f"the first call of network has {len(calls[0])} inputs"
+        raise mistake(strategy, _loss_hook(strategy), message, f"those of the batch, {batch}, or more")
+    return calls[0][:batch]
+
+
+def _loss_hook(strategy: ClientStrategy) -> str:
+    return "batch_loss" if overrides(strategy, "batch_loss") else "loss"
 
 
 def check_separable(

@@ -11,7 +11,7 @@ from fedrun.models.flat_network import FlatNetwork
 from fedrun.models.frozen_encoders import FrozenEncoders
 from fedrun.models.precision import Precision, computing
 from fedrun.strategies.client import ClientStrategy, Outputs, overrides
-from fedrun.strategies.client_contract import check_differentiable, check_losses
+from fedrun.strategies.client_contract import check_differentiable, check_losses, first_logits
 from fedrun.strategies.vectors import Vectors
 from fedrun.training.tally import Tally
 
@@ -47,7 +47,7 @@ class Objective:
         self._strategy = strategy
         self._constants = constants
         self._task = task
-        self._plain = not overrides(strategy, "loss")  # then one fused call computes the mean
+        self._plain = not overrides(strategy, "loss", "batch_loss")  # then one fused call computes the mean
         references = {name: constants[name] for name in strategy.reference_models}
         self._frozen = FrozenEncoders(network, references) if references else None
         self._recalls = "earlier_embeddings" in strategy.wants
@@ -71,29 +71,38 @@ class Objective:
             x: encoded inputs ``[B, ...]``.
             y: targets ``[B, ...]``.
         """
-        embeddings = None
+        if self._plain:
+            with self._computing:
+                logits = self._network.network(x).float()
+            self.processed += len(y)
+            loss = self._task.mean_loss(logits, y)
+        else:
+            calls: list[torch.Tensor] = []  # the logits of each pass
+
+            def network(inputs: torch.Tensor) -> Outputs:
+                outputs = self._outputs(inputs)
+                calls.append(outputs.logits)
+                return outputs
+
+            losses = self._strategy.batch_loss(network, x, y, self._constants)
+            check_losses(self._strategy, losses, len(y))
+            check_differentiable(self._strategy, losses)
+            logits = first_logits(self._strategy, calls, len(y))
+            loss = self._task.mean_of(losses, y)
+        self._tally.add(loss.detach(), logits.detach(), y)
+        return loss
+
+    def _outputs(self, x: torch.Tensor) -> Outputs:
+        """The outputs for encoded inputs, with the measurements that the strategy requests."""
+        embeddings, earlier = None, None
         with self._computing:
             if self._embeds:
                 embeddings = self._encoder(x)
                 logits = self._head(embeddings)
             else:
                 logits = self._network.network(x)
-        logits = logits.float()
-        if self._plain:
-            loss = self._task.mean_loss(logits, y)
-        else:
-            outputs = self._outputs(x, embeddings, logits)
-            losses = self._strategy.loss(outputs, y, self._constants)
-            check_losses(self._strategy, losses, len(y))
-            check_differentiable(self._strategy, losses)
-            loss = self._task.mean_of(losses, y)
-        self.processed += len(y)
-        self._tally.add(loss.detach(), logits.detach(), y)
-        return loss
-
-    def _outputs(self, x: torch.Tensor, embeddings: torch.Tensor | None, logits: torch.Tensor) -> Outputs:
-        """A batch's outputs, with the measurements that the strategy requests."""
-        embeddings, earlier = None if embeddings is None else embeddings.float(), None
+        self.processed += len(x)
+        logits, embeddings = logits.float(), None if embeddings is None else embeddings.float()
         if self._recalls:
             assert embeddings is not None
             # Right for whole batches; TurboSVM-FL's code takes the same slice for a last, shorter one.

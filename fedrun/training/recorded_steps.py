@@ -24,7 +24,7 @@ def can_record(strategy: ClientStrategy, encoding: Encoding) -> bool:
         hash(strategy)
     except TypeError:
         return False
-    changes = overrides(strategy, "direction") or overrides(strategy, "frozen")
+    changes = overrides(strategy, "direction", "frozen", "batch_loss")
     return not (changes or "earlier_embeddings" in strategy.wants or is_ragged(encoding))
 
 

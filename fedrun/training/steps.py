@@ -63,7 +63,8 @@ class Steps:
 
     def __enter__(self) -> Steps:
         self._correction = checked_linear_correction(self._strategy, self._constants, len(self._weights))
-        plain = not (self._directs or overrides(self._strategy, "frozen"))
+        # batch_loss may compute gradients of its own, which must not move the model
+        plain = not overrides(self._strategy, "direction", "frozen", "batch_loss")
         if plain and self._state is None and self._local.max_gradient_norm is None:
             update = linear_update(self._correction, self._local, self._rate)
             self._linear = None if update is None else partial(update, self._weights)

@@ -60,6 +60,21 @@ def test_its_loss_term(package: Path) -> None:
     assert experiment.strategy.named_server == "strategy/server=fedavgm"
 
 
+def test_its_mixed_inputs(package: Path) -> None:
+    """Inputs 1 and 3 become 0.75 · 1 + 0.25 · 3 = 1.5 and 2.5. With the logits (x, 0) the losses of class 0 are
+    ln(1 + e^−x) = a and b, of class 1 x more: 0.75 a + 0.25 (a + 1.5), and 0.75 (b + 2.5) + 0.25 b.
+    """
+    experiment = build_experiment(compose(["strategy/client=mixup", "strategy.client.share=0.75"], "conf"))
+
+    def network(inputs: torch.Tensor) -> Outputs:
+        return Outputs(torch.stack([inputs, torch.zeros(2)], 1))
+
+    losses = experiment.strategy.client.batch_loss(network, torch.tensor([1.0, 3.0]), torch.tensor([0, 1]), {})
+    a, b = math.log(1 + math.exp(-1.5)), math.log(1 + math.exp(-2.5))
+    assert losses.tolist() == pytest.approx([a + 0.25 * 1.5, b + 0.75 * 2.5])
+    Simulation(replace(experiment, rounds=1)).advance(Simulation(experiment).initial())
+
+
 def test_its_settings(package: Path) -> None:
     composed = compose(["experiment=lab/compare", "dataset=rings", "strategy=habit"], "conf")
     experiment = build_experiment(composed)
