@@ -61,7 +61,7 @@ def check_transforms(settings: Settings) -> None:
             raise InputError(
                 f"{used[0]} with {_sides(strategy)}: the server would see {reason}, without noise; {ALLOWED}"
             )
-    if isinstance(privacy, SampleLevel):
+    if privacy.noises_steps:
         _check_noised_training(settings, privacy)
     if secure_sum.changes_uploads:
         reason = single_uploads(strategy.client, strategy.server, rows=True) or _sorted_by(strategy.clusters())
@@ -235,7 +235,7 @@ def _sorted_by(clusters: Clustering) -> str | None:
 
 def _without_noise(privacy: Privacy, strategy: Strategy) -> str | None:
     """What the server would see without noise, in words; None: nothing."""
-    if isinstance(privacy, SampleLevel):  # what clients compute from noised models is private
+    if privacy.noises_steps:
         reason = LABEL_COUNTS if "label_counts" in strategy.server.wants else None
     else:
         reason = single_uploads(strategy.client, strategy.server, rows=privacy.sees_sums_only)
@@ -248,7 +248,7 @@ def _without_noise(privacy: Privacy, strategy: Strategy) -> str | None:
     return None
 
 
-def _check_noised_training(settings: Settings, privacy: SampleLevel) -> None:
+def _check_noised_training(settings: Settings, privacy: Privacy) -> None:
     """Reject tasks that weight samples, and strategies whose clients use samples otherwise than for one noised gradient
     per step.
     """
@@ -258,7 +258,7 @@ def _check_noised_training(settings: Settings, privacy: SampleLevel) -> None:
             f"{settings.chosen('privacy')} with the dataset's task, {task.name}, which weights samples: a step adds "
             "the clipped gradients of all samples with the same weight; allowed: a task without weights"
         )
-    if isinstance(strategy.client, FedSGD) and privacy.sample_share < 1:
+    if isinstance(strategy.client, FedSGD) and isinstance(privacy, SampleLevel) and privacy.sample_share < 1:
         raise InputError(
             f"privacy.sample_share={privacy.sample_share:g} with strategy/client=fedsgd, which makes one step on all "
             "samples of a client; allowed: 1, or strategy=fedavg"

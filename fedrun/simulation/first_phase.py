@@ -17,7 +17,6 @@ from fedrun.simulation.model_checks import check_model
 from fedrun.strategies.client_contract import check_masks
 from fedrun.strategies.phase import Phase, build_network, cohort_size
 from fedrun.training.batches import smallest_batch
-from fedrun.uploads.privacy.sample_level import SampleLevel
 
 
 def _cut_to_longest(dataset: Dataset) -> Dataset:
@@ -41,7 +40,7 @@ def first_phase(experiment: Experiment, federation: Federation, device: torch.de
         experiment.model, experiment.initial, dataset.spec, experiment.seed, device, strategy.server
     )
     smallest = 2
-    if not isinstance(experiment.privacy, SampleLevel):  # which rejects all layers that mix samples
+    if not experiment.privacy.noises_steps:  # which rejects all layers that mix samples
         smallest = min(smallest_batch(federation.train.sizes, experiment.local.batch_size), 2)
     check_network(network.network, dataset.spec, experiment.chosen("model"), smallest)
     check_masks(strategy.client, network.layout, range(experiment.local.epochs or 1))

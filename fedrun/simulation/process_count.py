@@ -25,7 +25,6 @@ from fedrun.simulation.first_phase import first_phase
 from fedrun.simulation.round_work import RoundWork
 from fedrun.system.cores import cores
 from fedrun.uploads.pipeline import UploadPipeline
-from fedrun.uploads.privacy.sample_level import SampleLevel
 
 ROUND_SECONDS = 0.1
 """A round with less work is not divided, because exchanging the updates takes milliseconds."""
@@ -70,7 +69,7 @@ def automatic_processes(experiment: Experiment, federation: Federation) -> int:
     context = replace(ExecutionContext.of(phase, experiment.evaluation.client_means), pipeline=pipeline)
     executor = supported_executor(experiment.hardware.executor, context, phase.cohort_size)
     # this context lacks the noise of DP-SGD, with which clients train one after another
-    together = isinstance(executor, Vectorized) and not isinstance(experiment.privacy, SampleLevel)
+    together = isinstance(executor, Vectorized) and not experiment.privacy.noises_steps
     if context.state_lengths or together:
         return 1
     work = RoundWork.of(phase)

@@ -349,7 +349,7 @@ class Simulation:
         The idle training of other clients has no effect, because its result lasts for one round.
         """
         candidates = self._candidates(state, job.round + 1, runner.phase.cohort_size)
-        following, _ = checked_participants(self.experiment.participation, candidates)
+        following, _ = checked_participants(self.experiment.selection, candidates)
         idle = following[~torch.isin(following, job.cohort)]
         if not len(idle):
             return client_states

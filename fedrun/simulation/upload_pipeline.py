@@ -19,7 +19,6 @@ from fedrun.training.noised_steps import sample_gradients_problem
 from fedrun.uploads.pipeline import UploadPipeline
 from fedrun.uploads.privacy.base import Cohorts, Mechanism
 from fedrun.uploads.privacy.clipping import ClippedUploads
-from fedrun.uploads.privacy.sample_level import SampleLevel
 from fedrun.uploads.secure_sum import FixedPoint
 
 log = logging.getLogger(__name__)
@@ -44,6 +43,9 @@ def upload_pipeline(
     mechanism = privacy.mechanism(Cohorts(sizes, phase.cohort_size, phase.end, phase.local, norm_growth, noise_folder))
     if not isinstance(mechanism, Mechanism):
         raise mistake(privacy, "mechanism", mechanism, "a Mechanism, of fedrun.uploads.privacy.base")
+    if (noised := mechanism.noised_steps is not None) != privacy.noises_steps:
+        returned = f"a Mechanism {'with' if noised else 'without'} noised_steps"
+        raise mistake(privacy, "mechanism", returned, f"that with noises_steps={noised}")
     compressed = (experiment.compression, mechanism)
     transforms = (*(compressed[::-1] if mechanism.precedes_compression else compressed), secure_sum)
     pipeline = UploadPipeline(transforms, layout, phase.seed, phase.client.private(layout))
@@ -88,9 +90,7 @@ def _check_private(experiment: Experiment, phase: Phase) -> None:
     """Reject float buffers, which would be sent without clipping, and models without gradients of single samples."""
     key = experiment.chosen("privacy")
     _check_buffers(key, "averaged without noise", experiment, phase)
-    if isinstance(experiment.privacy, SampleLevel) and (
-        reason := sample_gradients_problem(phase.network, phase.samples)
-    ):
+    if experiment.privacy.noises_steps and (reason := sample_gradients_problem(phase.network, phase.samples)):
         raise InputError(f"{key} with {experiment.chosen('model')}, which has {reason}; choose another model")
     if experiment.stop_at_targets:
         log.warning(

@@ -33,8 +33,8 @@ def optimizer_step(
     The update rules are those of ``torch.optim``. ``gradient`` is overwritten; ``state`` (of :func:`fresh_state` at
     first) is updated. ``correction`` is the client strategy's. Its part that decays acts like weight decay besides
     ``local``'s; it belongs to the objective, so it is part of the gradient with every optimizer. ``frozen`` (bool,
-    ``[T]`` or ``[C, T]``) are the parameters that do not move; their momenta become zero. Parameters that move after
-    they were frozen have a new optimizer, unless others move on.
+    ``[T]`` or ``[C, T]``) are the parameters that do not move. Their moments become zero; Adam's number of steps
+    becomes zero if no moving parameter has moments.
     """
     if correction is not None:
         correction.add_to(gradient, weights)

@@ -15,7 +15,7 @@ from fedrun.simulation.simulation import Simulation
 from fedrun.system.errors import InputError
 from fedrun.uploads.compression.base import Compression
 from fedrun.uploads.compression.sign import Sign
-from fedrun.uploads.privacy.base import Mechanism, Privacy
+from fedrun.uploads.privacy.base import Mechanism, NoisedSteps, Privacy
 from fedrun.uploads.transform import Combined, Sender, Sent, Shape
 
 from ..helpers.quadratic_clients import SGD, UNIFORM
@@ -363,6 +363,14 @@ class Telling(Mechanism):
         return self.reported
 
 
+class Noising(Mechanism):
+    """Noises local training, of which its option says nothing."""
+
+    @property
+    def noised_steps(self):
+        return NoisedSteps(clip=1.0, noise_multiplier=1.0, probability=0.5)
+
+
 @config_class
 class Own(Privacy):
     number: int
@@ -384,6 +392,7 @@ RETURNED = (
     ),
     (Summing(), "Summing.combine: returned the metric 'test/accuracy'; allowed: a dictionary of numbers named priv"),
     (Telling({"privacy/delta": 0.1, "epsilon": 1.0}), "Telling.report: returned the metric 'epsilon'; allowed: "),
+    (Noising(), "Own.mechanism: returned a Mechanism with noised_steps; allowed: that with noises_steps=True"),
     (Telling(None), "Telling.report: returned NoneType; allowed: a dictionary of numbers named privacy/..."),
 )
 

@@ -97,6 +97,13 @@ class Privacy:
         return type(self) is not Privacy
 
     @property
+    def noises_steps(self) -> bool:
+        """Whether the steps of local training are noised (:attr:`Mechanism.noised_steps`), each by the gradients of
+        single samples. What clients compute from noised models is private.
+        """
+        return False
+
+    @property
     def cohort_sampling(self) -> Sampling | None:
         """How cohorts are drawn; None: as without privacy."""
         return None

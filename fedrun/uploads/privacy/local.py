@@ -13,7 +13,7 @@ from fedrun.strategies.vectors import Vectors
 from fedrun.uploads.privacy.accountant import Release, gaussian_multiplier, warn_if_missing
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations, Mechanism
 from fedrun.uploads.privacy.clipping import CLIPPED, ClippedUploads, clip
-from fedrun.uploads.privacy.target import LOUDEST, Noise
+from fedrun.uploads.privacy.target import LARGEST_DEVIATION, Noise
 from fedrun.uploads.transform import Sender, Sent
 
 
@@ -51,7 +51,10 @@ class LocalNoise(Noise):
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
         settings = self.settings
         longer = clip(displacements, settings.clip, settings.layers, sender.shapes, settings.extra_share)
-        draw, deviation = sender.draw("privacy"), min(2 * settings.clip * self.release.noise_multiplier, LOUDEST)
+        draw, deviation = (
+            sender.draw("privacy"),
+            min(2 * settings.clip * self.release.noise_multiplier, LARGEST_DEVIATION),
+        )
         for _, vector in sorted(displacements.items()):
             # c_k + 2 S z ξ
             vector.add_(torch.randn(len(vector), generator=draw).to(vector.device), alpha=deviation)

@@ -38,6 +38,10 @@ class SampleLevel(DifferentialPrivacy):
     accountant: AccountantName
     sample_share: Annotated[float, Ge(1e-6), Le(1)]
 
+    @property
+    def noises_steps(self) -> bool:
+        return True
+
     def check(self, local: LocalTraining) -> None:
         super().check(local)
         if local.max_gradient_norm is not None:

@@ -19,10 +19,10 @@ from fedrun.uploads.privacy.base import CountParticipations, Mechanism, Privacy
 
 log = logging.getLogger(__name__)
 
-MEANINGFUL = 0.01
+LARGE_DELTA = 0.01
 """The largest δ by default without a warning."""
 
-LOUDEST = (2 - 2**-23) * 2.0**127
+LARGEST_DEVIATION = (2 - 2**-23) * 2.0**127
 """The largest standard deviation of noise, float32's largest number; so much noise overflows, which ends the run."""
 
 
@@ -63,7 +63,7 @@ class DifferentialPrivacy(Privacy):
         """
         if self.delta is None:
             chosen = min(math.pow(count, -1.1), 0.5)
-            if chosen > MEANINGFUL:
+            if chosen > LARGE_DELTA:
                 log.warning(
                     "privacy.delta=%.2g by default, for %d %s: ε at so large a δ means little", chosen, count, units
                 )

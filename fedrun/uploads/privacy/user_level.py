@@ -21,7 +21,7 @@ from fedrun.uploads.privacy.accountant import AccountantName, Release, Sampling,
 from fedrun.uploads.privacy.base import Cohorts, CountParticipations
 from fedrun.uploads.privacy.calibration import with_noise
 from fedrun.uploads.privacy.clipping import CLIPPED, ClippedUploads, clip
-from fedrun.uploads.privacy.target import LOUDEST, Noise
+from fedrun.uploads.privacy.target import LARGEST_DEVIATION, Noise
 from fedrun.uploads.transform import Combined, Sender, Sent
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,9 @@ class CentralNoise(Noise):
         denominator = expected
         if self.settings.denominator == "cohort":
             denominator = total + float(self.client_weights[list(update.excluded)].sum()) or 1.0
-        deviation = min(self.update_noise * (self.settings.max_weight or 1.0) * (bound + self.norm_growth), LOUDEST)
+        deviation = min(
+            self.update_noise * (self.settings.max_weight or 1.0) * (bound + self.norm_growth), LARGEST_DEVIATION
+        )
         draw = generator(round.seed, "privacy", round.index)
         signal, noised, entries = 0.0, dict[str, torch.Tensor](), 0
         for name in sorted(displacements):
