@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from logging.handlers import MemoryHandler
 from pathlib import Path
 
 from fedrun.system.errors import InputError, RunError
@@ -12,12 +14,24 @@ from fedrun.system.writing import writing
 
 
 @contextmanager
-def log_to(path: Path, overrides: Sequence[str]) -> Iterator[None]:
+def kept_messages() -> Iterator[Sequence[logging.LogRecord]]:
+    """fedrun's messages while the block runs, for a log file that is opened later."""
+    handler, logger = MemoryHandler(sys.maxsize), logging.getLogger("fedrun")
+    logger.addHandler(handler)
+    try:
+        yield handler.buffer
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def log_to(path: Path, overrides: Sequence[str], earlier: Sequence[logging.LogRecord]) -> Iterator[None]:
     """Append fedrun's log to a file while the block runs, preceded by the run's overrides and followed by its outcome.
 
     Args:
         path: the log file.
         overrides: the run's overrides.
+        earlier: messages from before the block.
     """
     with writing(path):
         handler = LogFile(path, encoding="utf-8")
@@ -31,6 +45,8 @@ def log_to(path: Path, overrides: Sequence[str]) -> Iterator[None]:
 
     logger.addHandler(handler)
     note(logging.INFO, f"overrides: {' '.join(overrides)}")
+    for record in earlier:
+        handler.handle(record)
     passes_all = logger.getEffectiveLevel() <= logging.DEBUG  # in the command, unlike in Python
     try:
         with nullcontext() if passes_all else _all_levels(logger):

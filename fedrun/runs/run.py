@@ -14,7 +14,7 @@ from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.observer import Observer
 from fedrun.runs.folder import CLIENT_STATES, LOG, clear, finished, locked, require_writable
 from fedrun.runs.initial_check import check_weights_of_run
-from fedrun.runs.log_file import log_to
+from fedrun.runs.log_file import kept_messages, log_to
 from fedrun.runs.observers import chosen_observers
 from fedrun.runs.session import Session
 from fedrun.simulation.simulation import Simulation
@@ -69,7 +69,8 @@ def run(
                 require_writable(folder)
     if (summary := ranks.broadcast(summary)) is not None:
         return summary
-    simulation = build_simulation(experiment, parallel_jobs, ranks, federation)
+    with kept_messages() as messages:
+        simulation = build_simulation(experiment, parallel_jobs, ranks, federation)
     with ExitStack() as contexts:
         with ranks.raise_on_all():
             if ranks.is_leader:
@@ -79,7 +80,7 @@ def run(
                 else:
                     summary = earlier_summary(experiment)  # another process may have finished the run since
                 if summary is None:
-                    contexts.enter_context(log_to(folder / LOG, record.overrides))
+                    contexts.enter_context(log_to(folder / LOG, record.overrides, messages))
         if (summary := ranks.broadcast(summary)) is not None:
             return summary
         contexts.enter_context(restored_generators(simulation.device))

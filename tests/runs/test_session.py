@@ -837,6 +837,17 @@ def test_the_log_has_what_was_asked_for_and_how_it_ended(ran: Folder, tmp_path: 
     assert sum(path.read_text().endswith(": interrupted\n") for path in tmp_path.rglob("run.log")) == 1
 
 
+def test_the_log_has_warnings_from_before_the_folder_exists(ran: Folder) -> None:
+    log = (
+        (ran("rounds=1", "model=mlp", "strategy=moon", "hardware.executor=vectorized") / "run.log")
+        .read_text()
+        .splitlines()
+    )
+    warning = "hardware.executor=vectorized does not support strategy/client=moon, which uses embeddings or"
+    assert [line.split(": ", 1)[1].startswith(warning) for line in log].count(True) == 1
+    assert " overrides: " in log[0]
+
+
 @pytest.mark.parametrize("event", ["on_start", "on_client", "on_row", "on_end", "close"])
 def test_an_observer_that_fails_is_dropped(ran: Folder, caplog: pytest.LogCaptureFixture, event: str) -> None:
     failing, watching = Failing(event), Counting()
