@@ -111,7 +111,7 @@ class Settings:
         return chosen(group, getattr(self, group))
 
     @property
-    def selection(self) -> Participation:
+    def participation_rule(self) -> Participation:
         """The rule of participation, which privacy may replace."""
         return Poisson() if self.privacy.cohort_sampling == "poisson" else self.participation
 

@@ -9,7 +9,7 @@ import torch
 from fedrun.evaluation.evaluator import Evaluator
 from fedrun.simulation.costs import Costs
 from fedrun.simulation.round_runner import RoundRunner
-from fedrun.simulation.selection import Participations
+from fedrun.simulation.selection import ParticipationCounts
 from fedrun.strategies.phase import Phase
 from fedrun.uploads.privacy.base import Mechanism
 
@@ -32,6 +32,6 @@ class ActivePhase:
     runner: RoundRunner
     evaluator: Evaluator
     mechanism: Mechanism
-    participations: Participations
+    participations: ParticipationCounts
     costs: Costs
     models: tuple[torch.Tensor, ...]

@@ -13,7 +13,7 @@ from fedrun.execution.aggregator import Aggregator
 from fedrun.execution.context import ClientResult, CohortJob, Progress
 from fedrun.execution.distributed_cohort import DistributedCohort
 from fedrun.execution.executor import Executor
-from fedrun.experiment.aggregation.asynchronous import Asynchronous
+from fedrun.experiment.aggregation.base import Aggregation
 from fedrun.experiment.state import State
 from fedrun.strategies.client_contract import check_received
 from fedrun.strategies.client_state import ClientStates
@@ -85,13 +85,13 @@ class RoundRunner:
         executor: trains this rank's clients.
         distributed: divides the work among the ranks.
         phase: phase of the rounds.
-        asynchronous: what the server makes of uploads from older models; None: there are none.
+        aggregation: what the server makes of uploads from older models.
     """
 
     executor: Executor
     distributed: DistributedCohort
     phase: Phase
-    asynchronous: Asynchronous | None = None
+    aggregation: Aggregation
 
     def run(
         self, state: State, cohort: torch.Tensor, progress: Progress, started: Mapping[int, int] | None = None
@@ -203,13 +203,11 @@ class RoundRunner:
         self, results: Iterable[ClientResult], state: State, started: Mapping[int, int]
     ) -> Iterator[ClientResult]:
         """The results with the models that the server aggregates in place of the uploads."""
-        asynchronous = self.asynchronous
-        assert asynchronous is not None
         received = self._received(state)
         current, trainable = received[state.round][MODEL], self.executor.context.network.layout.trainable
         for result in results:
             version = started[result.client]
-            arrived = asynchronous.arrived(
+            arrived = self.aggregation.arrived(
                 result.uploads[MODEL], received[version][MODEL], current, state.round - version, trainable
             )
             yield replace(result, uploads={**result.uploads, MODEL: arrived})

@@ -19,7 +19,7 @@ from fedrun.system.errors import InputError
 log = logging.getLogger(__name__)
 
 
-class Participations:
+class ParticipationCounts:
     """Counts the rounds of :func:`select` in which each client took part. A later count continues from the last one.
 
     Args:

@@ -27,8 +27,7 @@ from fedrun.execution.features import compute_features
 from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.execution.vector_store import VectorStore
 from fedrun.execution.vectorized import Vectorized
-from fedrun.experiment.aggregation.asynchronous import Asynchronous
-from fedrun.experiment.aggregation.base import Selection, Uploads
+from fedrun.experiment.aggregation.base import NextStep, Uploads
 from fedrun.experiment.appeal.base import Thresholds
 from fedrun.experiment.experiment import Experiment
 from fedrun.experiment.participation.base import Candidates
@@ -43,7 +42,7 @@ from fedrun.simulation.participation_history import copied, initial_history, nex
 from fedrun.simulation.prepared_federation import prepare_federation
 from fedrun.simulation.round_runner import RoundRunner
 from fedrun.simulation.round_work import RoundWork
-from fedrun.simulation.selection import Participations, checked_clients, checked_participants, select_cohort
+from fedrun.simulation.selection import ParticipationCounts, checked_clients, checked_participants, select_cohort
 from fedrun.simulation.server_step import aggregate, empty_round, without_displacement
 from fedrun.simulation.upload_pipeline import upload_pipeline
 from fedrun.strategies.client_state import ClientStates
@@ -156,12 +155,10 @@ class Simulation:
         if requested not in (None, executor.name):
             reason = EXECUTORS[requested].unsupported(context)
             log.warning("hardware.executor=%s does not support %s; using %s", requested, reason, executor.name)
-        aggregation = experiment.aggregation
-        asynchronous = aggregation if isinstance(aggregation, Asynchronous) else None
         distributed = DistributedCohort(executor, self.ranks, bool(context.state_lengths))
-        runner = RoundRunner(executor, distributed, phase, asynchronous)
+        runner = RoundRunner(executor, distributed, phase, experiment.aggregation)
         evaluator = Evaluator(experiment, phase, lambda: self.thresholds, distributed)
-        counts = Participations(phase.seed, len(phase.federation.train), phase.cohort_size)
+        counts = ParticipationCounts(phase.seed, len(phase.federation.train), phase.cohort_size)
         return ActivePhase(phase, runner, evaluator, mechanism, counts, Costs(phase, executor, self.devices), models)
 
     def _active(self, state: State) -> ActivePhase:
@@ -211,7 +208,7 @@ class Simulation:
             totals=totals + active.costs.of_start(),
             membership=membership,
             last_mean=models[0].model if self.experiment.evaluation.client_means else None,
-            history=initial_history(self.experiment.selection, len(active.phase.federation.train)),
+            history=initial_history(self.experiment.participation_rule, len(active.phase.federation.train)),
         )
 
     def _initial_server(self, active: ActivePhase, number: int) -> ServerState:
@@ -223,9 +220,9 @@ class Simulation:
 
     def uploads(self, state: State) -> Uploads:
         """The uploads that the server aggregates in the next round."""
-        active, rule = self._active(state), self.experiment.selection
+        active, rule = self._active(state), self.experiment.participation_rule
         return self.experiment.aggregation.uploads(
-            Selection(
+            NextStep(
                 seed=active.phase.seed,
                 round=state.round,
                 time=state.totals.virtual_seconds,
@@ -248,7 +245,7 @@ class Simulation:
             return self.thresholds[SEEN].train.clone()
 
         def losses(clients: torch.Tensor) -> torch.Tensor:
-            known = checked_clients(self.experiment.selection, clients, len(phase.federation.train))
+            known = checked_clients(self.experiment.participation_rule, clients, len(phase.federation.train))
             return active.evaluator.training_losses(state, known)
 
         return Candidates(
@@ -295,7 +292,9 @@ class Simulation:
         if not len(cohort) and not privacy.sees_sums_only:
             totals = state.totals + Totals(virtual_seconds=active.costs.server_seconds) + late
             seconds = torch.zeros(0, dtype=torch.float64)
-            history = next_history(self.experiment.selection, state, phase, cohort, empty_round(state), seconds)
+            history = next_history(
+                self.experiment.participation_rule, state, phase, cohort, empty_round(state), seconds
+            )
             unchanged = replace(state, round=state.round + 1, totals=_until(end, totals), history=history)
             return unchanged, {**metrics, "time/round_s": time.perf_counter() - began}
         if "threshold" in phase.client.wants:
@@ -340,7 +339,7 @@ class Simulation:
             membership=result.membership,
             training=training,
             last_mean=last_mean,
-            history=next_history(self.experiment.selection, state, phase, cohort, result, costs.seconds),
+            history=next_history(self.experiment.participation_rule, state, phase, cohort, result, costs.seconds),
         ), metrics
 
     def _idle(self, state: State, runner: RoundRunner, job: CohortJob, client_states: ClientStates) -> ClientStates:
@@ -349,7 +348,7 @@ class Simulation:
         The idle training of other clients has no effect, because its result lasts for one round.
         """
         candidates = self._candidates(state, job.round + 1, runner.phase.cohort_size)
-        following, _ = checked_participants(self.experiment.selection, candidates)
+        following, _ = checked_participants(self.experiment.participation_rule, candidates)
         idle = following[~torch.isin(following, job.cohort)]
         if not len(idle):
             return client_states

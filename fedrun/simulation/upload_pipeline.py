@@ -63,7 +63,7 @@ def upload_pipeline(
         if weights is None:
             weights = phase.server.weights(phase.initial_server(), everyone)
         # all clients may be drawn by Poisson sampling, and by a rule whose cohorts vary
-        most = len(sizes) if experiment.selection.varies else phase.cohort_size
+        most = len(sizes) if experiment.participation_rule.varies else phase.cohort_size
         secure_sum.check_headroom(float(weights.topk(most).values.sum()))
     return pipeline, mechanism
 

@@ -16,10 +16,10 @@ from fedrun.strategies.vectors import Vectors
 
 @config_class
 class SoloClient(LastingMomentumSGD):
-    """A client trains its own model, which started as the common initial one, and keeps its momentum between rounds.
+    """A client trains its own model, which started as the common initial one.
 
-    Nothing is sent. The clients' own models are evaluated: each on its client's test samples, or, if clients have none,
-    each on the pooled ones, which takes one test per client.
+    The optimizer's state lasts from round to round. Nothing is sent. The clients' own models are evaluated: each on its
+    client's test samples, or, if clients have none, each on the pooled ones, which takes one test per client.
     """
 
     sends: ClassVar[frozenset[str]] = frozenset()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedrun.config.build import option
-from fedrun.experiment.aggregation.base import Aggregation, Selection
+from fedrun.experiment.aggregation.base import Aggregation, NextStep
 from fedrun.experiment.aggregation.in_training import InTraining, Start, next_arrivals
 from fedrun.experiment.participation.base import select
 from fedrun.system.errors import InputError
@@ -26,7 +26,7 @@ def asynchronous_models(rule: Aggregation, steps: int) -> list[tuple[float, floa
     for version in range(steps):
         versions.append(x)
         uploads = rule.uploads(
-            Selection(
+            NextStep(
                 seed=0,
                 round=version,
                 time=time,
@@ -176,7 +176,7 @@ def test_clients_start_after_the_servers_work():
 
 def test_a_step_begins_when_its_uploads_have_arrived():
     """The first of three uploads arrives 2 s after the step before, which ended at 100 s."""
-    uploads = option("aggregation", "fedasync").uploads(selection([3.0, 2.0, 7.0], 3))
+    uploads = option("aggregation", "fedasync").uploads(step_of([3.0, 2.0, 7.0], 3))
     assert (uploads.clients.tolist(), uploads.time) == ([1], 102.0)
 
 
@@ -198,7 +198,7 @@ def test_every_free_client_is_equally_likely():
     assert all(abs(count - 1000) < 5 * math.sqrt(1000 * 2 / 3) for count in replaced.values())
 
 
-def selection(seconds, size, drawn=None, **changes):
+def step_of(seconds, size, drawn=None, **changes):
     values = {
         "seed": 0,
         "round": 0,
@@ -208,7 +208,7 @@ def selection(seconds, size, drawn=None, **changes):
         "seconds": lambda: torch.tensor(seconds, dtype=torch.float64),
         "training": InTraining(),
     }
-    return Selection(**{**values, **changes})
+    return NextStep(**{**values, **changes})
 
 
 def test_over_selection_takes_the_first_uploads():
@@ -221,7 +221,7 @@ def test_over_selection_takes_the_first_uploads():
         return order[:count], {"x": 1.0}
 
     rule = option("aggregation", "deadline", over_selection=1.5)
-    uploads = rule.uploads(selection([1.0, 4.0, 9.0, 2.0, 4.0, 3.0], 4, drawn))
+    uploads = rule.uploads(step_of([1.0, 4.0, 9.0, 2.0, 4.0, 3.0], 4, drawn))
     assert asked == [6]
     assert uploads.clients.tolist() == [5, 3, 0, 1]
     assert uploads.late.tolist() == [4, 2]
@@ -231,7 +231,7 @@ def test_over_selection_takes_the_first_uploads():
 
 def test_a_product_that_is_rounded_up_starts_no_further_client():
     """1.1 · 50 is 55.00000000000001 in floating point; 55 clients start."""
-    uploads = option("aggregation", "deadline", over_selection=1.1).uploads(selection([1.0] * 60, 50))
+    uploads = option("aggregation", "deadline", over_selection=1.1).uploads(step_of([1.0] * 60, 50))
     assert (len(uploads.clients), len(uploads.late)) == (50, 5)
 
 
@@ -243,7 +243,7 @@ def test_a_round_ends_at_the_deadline_unless_it_is_complete(deadline, clients, e
     order = torch.tensor([5, 3, 0, 1, 4, 2])
     rule = option("aggregation", "deadline", over_selection=1.5, seconds=deadline)
     seconds = [1.0, 4.0, 9.0, 2.0, 4.0, 3.0, 0.1]  # the fastest client is not drawn
-    uploads = rule.uploads(selection(seconds, 4, lambda count: (order[:count], {})))
+    uploads = rule.uploads(step_of(seconds, 4, lambda count: (order[:count], {})))
     assert uploads.clients.tolist() == clients
     assert sorted([*clients, *uploads.late.tolist()]) == [0, 1, 2, 3, 4, 5]
     assert uploads.time == end
@@ -256,11 +256,11 @@ def test_clients_that_fail_never_send():
     rule, start = option("aggregation", "deadline", over_selection=1.0, seconds=7.0, failure=1 / 3), list(range(30))
     arrived = Counter()
     for round in range(200):
-        uploads = rule.uploads(selection([5.0] * 30, 30, lambda count: (torch.tensor(start), {}), round=round))
+        uploads = rule.uploads(step_of([5.0] * 30, 30, lambda count: (torch.tensor(start), {}), round=round))
         arrived.update(uploads.clients.tolist())
         assert sorted([*uploads.clients.tolist(), *uploads.late.tolist()]) == start
         assert uploads.time == 100 + (7.0 if len(uploads.late) else 5.0)
-        again = rule.uploads(selection([5.0] * 30, 30, lambda count: (torch.tensor(start), {}), round=round))
+        again = rule.uploads(step_of([5.0] * 30, 30, lambda count: (torch.tensor(start), {}), round=round))
         assert torch.equal(again.clients, uploads.clients)
     assert abs(sum(arrived.values()) - 4000) < 5 * math.sqrt(6000 * 2 / 9)
     assert all(abs(count - 400 / 3) < 5 * math.sqrt(200 * 2 / 9) for count in arrived.values())
@@ -275,12 +275,12 @@ def test_a_deadline_before_every_upload_is_refused():
     rule = option("aggregation", "deadline", seconds=0.5)
     message = "aggregation.seconds=0.5: no upload would arrive in time, because the fastest client needs 1 s; allowed: "
     with pytest.raises(InputError, match=message):
-        rule.uploads(selection([4.0, 1.0], 2))
+        rule.uploads(step_of([4.0, 1.0], 2))
 
 
 def test_a_small_cohort_is_complete_when_all_have_arrived():
     rule = option("aggregation", "deadline", over_selection=1.0, seconds=50.0)
-    uploads = rule.uploads(selection([1.0, 4.0, 9.0], 3, lambda count: (torch.tensor([1, 0]), {})))
+    uploads = rule.uploads(step_of([1.0, 4.0, 9.0], 3, lambda count: (torch.tensor([1, 0]), {})))
     assert (uploads.clients.tolist(), uploads.late.tolist(), uploads.time) == ([1, 0], [], 104.0)
 
 

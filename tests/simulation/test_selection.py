@@ -11,7 +11,7 @@ from fedrun.experiment.experiment import build_experiment
 from fedrun.experiment.participation.base import Participation, select
 from fedrun.experiment.participation.bernoulli import Bernoulli
 from fedrun.experiment.participation.poisson import Poisson
-from fedrun.simulation.selection import Participations
+from fedrun.simulation.selection import ParticipationCounts
 from fedrun.simulation.simulation import Simulation
 from fedrun.strategies.phase import cohort_size
 from fedrun.system.errors import InputError
@@ -74,7 +74,7 @@ def test_every_client_is_as_likely_at_every_place(count):
 
 def test_participations_are_counted_once():
     """Counts after any rounds, in any order, are those of a new count."""
-    counts = Participations(3, 7, 2)
+    counts = ParticipationCounts(3, 7, 2)
     for rounds in (0, 2, 5, 5, 1, 4):
         expected = [sum(client in select(3, round, 7, 2).tolist() for round in range(rounds)) for client in range(7)]
         assert counts.after(rounds).tolist() == expected

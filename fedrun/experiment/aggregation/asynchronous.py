@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt
 
 from fedrun.config.config_class import config_class
 from fedrun.config.marks import NoEffect
-from fedrun.experiment.aggregation.base import Aggregation, Selection, Uploads
+from fedrun.experiment.aggregation.base import Aggregation, NextStep, Uploads
 from fedrun.experiment.aggregation.in_training import next_arrivals
 
 
@@ -36,20 +36,6 @@ class Asynchronous(Aggregation, ABC):
     def count(self) -> int:
         """K, the number of uploads of a server step."""
 
-    @abstractmethod
-    def arrived(
-        self, upload: torch.Tensor, sent: torch.Tensor, current: torch.Tensor, staleness: int, trainable: int
-    ) -> torch.Tensor:
-        """The model that the server aggregates in place of an upload, ``[P]``; a new tensor.
-
-        Args:
-            upload: y_k, the client's model.
-            sent: x_{t−τ}, the model that the client received.
-            current: x_t, the model that the server sends now.
-            staleness: τ.
-            trainable: T; the entries after it are float buffers.
-        """
-
     def factor(self, staleness: int) -> float:
         """s(τ)."""
         if self.staleness == "constant":
@@ -65,17 +51,17 @@ class Asynchronous(Aggregation, ABC):
         uploads = "upload" if self.count == 1 else f"{self.count} uploads"
         return f"{cohort} train at any time; a server step for every {uploads}"
 
-    def uploads(self, selection: Selection) -> Uploads:
+    def uploads(self, step: NextStep) -> Uploads:
         arrivals, training, time = next_arrivals(
-            selection.training,
-            seed=selection.seed,
-            version=selection.round,
-            time=selection.time,
-            concurrency=selection.size,
+            step.training,
+            seed=step.seed,
+            version=step.round,
+            time=step.time,
+            concurrency=step.size,
             count=self.count,
-            seconds=selection.seconds(),
+            seconds=step.seconds(),
         )
-        staleness = [selection.round - start.version for start in arrivals]
+        staleness = [step.round - start.version for start in arrivals]
         return Uploads(
             clients=torch.tensor([start.client for start in arrivals], dtype=torch.int64),
             metrics={

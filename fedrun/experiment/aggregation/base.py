@@ -12,7 +12,7 @@ from fedrun.experiment.aggregation.in_training import InTraining
 
 
 @dataclass(frozen=True)
-class Selection:
+class NextStep:
     """What the choice of the uploads of the next step may depend on.
 
     Attributes:
@@ -80,6 +80,21 @@ class Aggregation:
             InputError: naming the key and what is allowed.
         """
 
-    def uploads(self, selection: Selection) -> Uploads:
-        """The uploads of the next step, a pure function of the selection."""
-        return Uploads(*selection.draw(selection.size))
+    def uploads(self, step: NextStep) -> Uploads:
+        """The uploads of the next step, a pure function of the argument."""
+        return Uploads(*step.draw(step.size))
+
+    def arrived(
+        self, upload: torch.Tensor, sent: torch.Tensor, current: torch.Tensor, staleness: int, trainable: int
+    ) -> torch.Tensor:
+        """The model that the server aggregates in place of the upload of a client that started from an earlier step's
+        model, ``[P]``.
+
+        Args:
+            upload: y_k, the client's model.
+            sent: x_{t−τ}, the model that the client received.
+            current: x_t, the model that the server sends now.
+            staleness: τ.
+            trainable: T; the entries after it are float buffers.
+        """
+        return upload

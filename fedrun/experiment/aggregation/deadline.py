@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Lt
 
 from fedrun.config.config_class import config_class
 from fedrun.config.identity import Neutral
-from fedrun.experiment.aggregation.base import Aggregation, Selection, Uploads
+from fedrun.experiment.aggregation.base import Aggregation, NextStep, Uploads
 from fedrun.system.errors import InputError
 from fedrun.system.randomness import numpy_generator
 
@@ -47,26 +47,26 @@ class Deadline(Aggregation):
     def described(self, cohort: str) -> str:
         return f"the first {cohort} per round"
 
-    def uploads(self, selection: Selection) -> Uploads:
-        clients = len(seconds := selection.seconds())
+    def uploads(self, step: NextStep) -> Uploads:
+        clients = len(seconds := step.seconds())
         if self.seconds is not None and (fastest := float(seconds.min())) > self.seconds:
             raise InputError(
                 f"aggregation.seconds={self.seconds:g}: no upload would arrive in time, because the fastest client "
                 f"needs {fastest:.3g} s; allowed: at least that"
             )
-        drawn, metrics = selection.draw(min(clients, math.ceil(self.over_selection * selection.size - 1e-9)))
+        drawn, metrics = step.draw(min(clients, math.ceil(self.over_selection * step.size - 1e-9)))
         taken, deadline = seconds[drawn], math.inf if self.seconds is None else self.seconds
         if self.failure:
-            uniform = numpy_generator(selection.seed, "failure", selection.round).random(clients)
+            uniform = numpy_generator(step.seed, "failure", step.round).random(clients)
             taken[torch.from_numpy(uniform)[drawn] < self.failure] = math.inf
-        first = sorted(range(len(drawn)), key=lambda place: (float(taken[place]), int(drawn[place])))[: selection.size]
+        first = sorted(range(len(drawn)), key=lambda place: (float(taken[place]), int(drawn[place])))[: step.size]
         in_time = [place for place in first if taken[place] <= deadline]
-        complete = len(in_time) == min(selection.size, len(drawn))
+        complete = len(in_time) == min(step.size, len(drawn))
         last = max((float(taken[place]) for place in in_time), default=0.0) if complete else deadline
         late = sorted(set(range(len(drawn))) - set(in_time))
         return Uploads(
             clients=drawn[sorted(in_time)],
             metrics={**metrics, "clients/late": float(len(late))},
             late=drawn[late],
-            time=selection.time + last,
+            time=step.time + last,
         )
