@@ -1,7 +1,7 @@
 """``fedrun-report``: tables, curves and a page from any set of run folders, and the papers' tables next to ours.
 
-Exit status: 0 done; 1 there is too little memory; 2 nothing can be reported, a file of a run is damaged, the report
-cannot be written, or the command line is invalid (one line says why).
+Exit status: 0 done; 1 there is too little memory; 2 nothing can be reported, a file of a run is damaged or cannot
+be read, the report cannot be written, or the command line is invalid (one line says why).
 """
 
 from __future__ import annotations

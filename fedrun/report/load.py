@@ -310,7 +310,7 @@ def load_all(*places: str | Path) -> pandas.DataFrame:
     out or not finished.
 
     Raises:
-        InputError: pandas is not installed, there is no run, or a file is damaged.
+        InputError: pandas is not installed, there is no run, or a file is damaged or cannot be read.
     """
     pandas = _pandas()
     search = find([str(place) for place in places or ("outputs",)])

@@ -159,7 +159,8 @@ class FoundRuns:
     Attributes:
         runs: complete and unfinished ones, in the order of their folders.
         problems: one line for everything that is missing or damaged.
-        damaged: the first problem of a run left out because a file differs from what fedrun wrote; empty: none.
+        damaged: the first problem of a run left out because a file cannot be read, or differs from what fedrun wrote;
+            empty: none.
     """
 
     runs: tuple[Run, ...]
@@ -305,8 +306,8 @@ def read(folder: Path) -> tuple[Run, str]:
     """A run, and a remark about it (empty: none).
 
     Raises:
-        DamagedRunError: a file of the run is damaged.
-        InputError: a file cannot be read, or there are no metrics yet.
+        DamagedRunError: a file of the run is damaged, or cannot be read.
+        InputError: there are no metrics yet.
     """
     path, remark = folder / METRICS, ""
     summary, rows = finished(folder), read_rows(path)
@@ -359,15 +360,15 @@ def read_config(path: Path) -> dict[str, Any]:
     """A run's composed configuration.
 
     Raises:
-        DamagedRunError: it is not a configuration, or lacks what every configuration has.
-        InputError: the file cannot be read.
+        DamagedRunError: the file is missing or cannot be read, is not a configuration, or lacks what every
+            configuration has.
     """
     try:
         config = read_yaml(path)
     except FileNotFoundError:
         raise DamagedRunError(f"{path}: is missing; restore it, or start over with overwrite=true") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+        raise DamagedRunError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         raise DamagedRunError(f"{path}: is not a YAML file of a configuration") from None
     expected = {"seed": int, "rounds": int, "name": str}

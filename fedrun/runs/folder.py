@@ -92,8 +92,7 @@ def finished(folder: Path) -> dict[str, Any] | None:
     Runs of version 0.1 have no checksums and are not checked. Files may have been deleted.
 
     Raises:
-        DamagedRunError: a file is damaged.
-        InputError: a file cannot be read.
+        DamagedRunError: a file is damaged, or cannot be read.
     """
     path = folder / SUMMARY
     again = f"delete {path} (the same command then writes the results again), or start over with overwrite=true"
@@ -103,7 +102,7 @@ def finished(folder: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise InputError(f"{error.filename or path}: cannot be read ({error.strerror or error})") from None
+        raise DamagedRunError(f"{error.filename or path}: cannot be read ({error.strerror or error})") from None
     if damaged:
         advice = "restore it, or start over with overwrite=true" if damaged[0].name == METRICS else again
         raise DamagedRunError(f"{damaged[0]}: is damaged (its checksum differs); {advice}")

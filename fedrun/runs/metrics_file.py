@@ -24,7 +24,7 @@ LARGEST = int(sys.float_info.max)
 
 
 class DamagedRunError(InputError):
-    """A file of a run differs from what fedrun wrote."""
+    """A file of a run cannot be read, or differs from what fedrun wrote."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +99,14 @@ def read_rows(path: Path) -> list[Row]:
     that was not finished (the run was killed while writing it) is left out.
 
     Raises:
-        DamagedRunError: the file is missing, or a line is not a row.
-        InputError: the file cannot be read.
+        DamagedRunError: the file is missing or cannot be read, or a line is not a row.
     """
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         raise DamagedRunError(f"{path}: is missing; restore it, or start over with overwrite=true") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); expected a run's metrics.jsonl") from error
+        raise DamagedRunError(f"{path}: cannot be read ({error.strerror}); expected a run's metrics.jsonl") from error
     rows: list[Row] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():

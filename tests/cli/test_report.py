@@ -274,6 +274,20 @@ def test_a_damaged_row_of_an_unfinished_run_ends_with_status_2(runs, folders, ca
     assert [line.startswith(f"fedrun-report: {broken}, line 1: ") for line in err.splitlines()] == [True]
 
 
+@pytest.mark.parametrize("name", [".hydra/config.yaml", "metrics.jsonl", "summary.json"])
+def test_a_file_that_cannot_be_read_ends_with_status_2(runs, folders, capsys, name):
+    """The other runs are reported. A folder in the file's place cannot be read, for root neither."""
+    unreadable = folders.write(2, rows(0.1, 0.2)) / name
+    unreadable.unlink()
+    unreadable.mkdir()
+    assert run([runs]) == 2
+    out, err = capsys.readouterr()
+    assert "| local.lr=0.2 | digits " in out
+    (problem,) = err.splitlines()
+    assert problem.startswith(f"fedrun-report: {unreadable}: cannot be read (Is a directory)")
+    assert problem.endswith("; the run is left out")
+
+
 def test_a_folder_whose_name_is_not_utf_8_keeps_its_bytes_in_a_file(folders, tmp_path):
     folder = folders.write(0, rows(0.1, 0.2)).rename(tmp_path / os.fsdecode(b"r\xff"))
     path = tmp_path / "runs.csv"

@@ -388,11 +388,19 @@ def test_a_damaged_run_is_no_part_of_a_table(folders: Folders) -> None:
 def test_runs_that_a_table_lacks_are_warned_of(folders: Folders, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("pandas")
     folders.write(0, rows(0.1))
+    begun = folders.write(1, rows(), complete=False)
+    assert fedrun.load_all(folders.top)["seed"].tolist() == [0]
+    assert caplog.messages == [f"{begun}/metrics.jsonl: holds no evaluated round yet; the run is left out"]
+
+
+def test_a_table_is_not_made_without_a_run_that_cannot_be_read(folders: Folders) -> None:
+    pytest.importorskip("pandas")
+    folders.write(0, rows(0.1))
     config = folders.write(1, rows(0.1)) / ".hydra" / "config.yaml"
     config.unlink()
     config.mkdir()  # cannot be read, for root neither
-    assert fedrun.load_all(folders.top)["seed"].tolist() == [0]
-    assert caplog.messages == [f"{config}: cannot be read (Is a directory); the run is left out"]
+    with pytest.raises(fedrun.InputError, match=rf"^{re.escape(str(config))}: cannot be read \(Is a directory\)"):
+        fedrun.load_all(folders.top)
 
 
 @pytest.mark.parametrize("strategy", ["fedper", "apfl", "pfedme", "fedala", "pfedfda", "fedproto", "solo", "ifca"])
