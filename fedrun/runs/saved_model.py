@@ -12,7 +12,7 @@ from fedrun.experiment.state import State
 from fedrun.models.base import ModelConfig, encoder_and_head, new_network
 from fedrun.models.lora_layout import merged
 from fedrun.models.parallel_encoders import ParallelEncoders
-from fedrun.models.saved_tensors import PARALLEL, models_in, saved_tensors, tensors_of
+from fedrun.models.saved_tensors import models_in, saved_tensors, tensors_of
 from fedrun.strategies.phase import Phase
 from fedrun.strategies.vectors import Vectors
 from fedrun.system.atomic_file import atomic_write
@@ -97,10 +97,28 @@ def network_of(model: ModelConfig, spec: Spec, tensors: Mapping[str, torch.Tenso
 def _network(model: ModelConfig, spec: Spec, tensors: Mapping[str, torch.Tensor]) -> torch.nn.Sequential:
     """The network that has these tensors: the model's own, or FedConcat's with several of its encoders side by side."""
     with torch.random.fork_rng(devices=[]):
-        numbers = {match[1] for name in tensors if (match := PARALLEL.match(name))}
-        if not numbers:
-            return new_network(model, spec)
-        encoders = [new_network(model, spec).get_submodule("encoder") for _ in numbers]
+        network = new_network(model, spec)
+        count = _encoders(tensors, network.state_dict())
+        if count == 0:
+            return network
+        encoders = [new_network(model, spec).get_submodule("encoder") for _ in range(count)]
     classes, embedding = tensors["head.weight"].shape
     head = torch.nn.Linear(embedding, classes, bias="head.bias" in tensors)
     return encoder_and_head(ParallelEncoders(encoders), head)
+
+
+def _encoders(tensors: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> int:
+    """How many of a model's encoders FedConcat has put side by side; 0: the network is the model's own.
+
+    The head's width gives their number. Names of tensors do not: the encoder of ``model=logistic`` has no tensors, and
+    that of ``niid_simple_cnn`` may itself be several side by side.
+
+    Args:
+        tensors: those of the network.
+        own: those of the model's own network.
+    """
+    if "head.weight" not in tensors or "head.weight" not in own:
+        return 0
+    width, own_width = tensors["head.weight"].shape[1], own["head.weight"].shape[1]
+    is_own = width == own_width and tensors.keys() <= own.keys()
+    return 0 if is_own or width % own_width else width // own_width

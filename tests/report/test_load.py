@@ -88,11 +88,28 @@ def test_the_network_of_the_users_own_class(tmp_path: Path, plain: None, monkeyp
         fedruns.own_network()
 
 
-def test_the_concatenated_network_of_fedconcat(tmp_path: Path, plain: None) -> None:
-    summary = fedrun.run(experiment(tmp_path, "strategy=fedconcat", "strategy.clustering.clusters=2", "rounds=4"))
+@pytest.mark.parametrize("clusters", [1, 2])
+@pytest.mark.parametrize("model", ["mlp", "logistic"])
+def test_the_concatenated_network_of_fedconcat(tmp_path: Path, plain: None, model: str, clusters: int) -> None:
+    """The encoder of ``model=logistic`` has no tensors."""
+    fedconcat = ("strategy=fedconcat", f"strategy.clustering.clusters={clusters}", f"model={model}", "rounds=4")
+    summary = fedrun.run(experiment(tmp_path, *fedconcat))
     run = fedrun.load(summary["folder"])
     start = run.dataset.train_size
     right = run.predict(run.dataset.inputs[start:]) == run.dataset.targets[start:]
+    assert right.double().mean().item() == pytest.approx(summary["final"]["test/accuracy"])
+
+
+@pytest.mark.parametrize("strategy", [["strategy=fedavg"], ["strategy=fedconcat", "strategy.clustering.clusters=2"]])
+def test_a_model_with_several_encoders_of_its_own(tmp_path: Path, plain: None, strategy: list[str]) -> None:
+    """Their tensors have the names of FedConcat's, also where it has concatenated nothing."""
+    draw = torch.Generator().manual_seed(0)
+    images, classes = torch.rand(80, 1, 16, 16, generator=draw), torch.arange(80) % 2
+    data = fedrun.InMemory.of((images[:60], classes[:60]), (images[60:], classes[60:]), 2)
+    model = ("model=niid_simple_cnn", "model.encoders=2", "partition=iid", "rounds=2", f"output_dir={tmp_path}")
+    composed = fedrun.compose([*SETTING, *model, *strategy])
+    summary = fedrun.run(fedrun.build_experiment(composed, dataset=data))
+    right = fedrun.load(summary["folder"], data).predict(images[60:]) == classes[60:]
     assert right.double().mean().item() == pytest.approx(summary["final"]["test/accuracy"])
 
 
