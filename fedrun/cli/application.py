@@ -15,6 +15,7 @@ from fedrun.cli.single_run import composition_failed, failed, single_run
 from fedrun.config.allowed_values import in_message
 from fedrun.config.options import conf_dir, further_folder, groups, with_config_dir
 from fedrun.config.overrides import (
+    key_of,
     reject_contradiction,
     reject_folders_of_hydra,
     reject_settings_of_sweeps,
@@ -265,14 +266,33 @@ def _composed(config: DictConfig) -> Composed:
     """The configuration that Hydra composed for a single run.
 
     Raises:
-        InputError: it cannot be used, or has a scale.
+        InputError: it cannot be used, or has a scale, or a sweep without ``hydra.mode``.
     """
     from hydra.core.hydra_config import HydraConfig
 
     from fedrun.config.composed import Composed
+    from fedrun.config.sweeper import sweeper_settings
 
-    reject_settings_of_sweeps(typed(HydraConfig.get().overrides.hydra))
-    composed = Composed.of(config, HydraConfig.get())
+    hydra = HydraConfig.get()
+    reject_settings_of_sweeps(typed(hydra.overrides.hydra))
+    composed = Composed.of(config, hydra)
     if (scale := composed.config["scale"]) != "full":
         raise InputError(f"scale={scale}: allowed in sweeps, such as those of experiments, and not in a single run")
+    if not _chooses_mode(typed(hydra.overrides.hydra)) and sweeper_settings(hydra).sets_values("full"):
+        experiment = composed.choices.get("experiment")
+        place = "hydra.sweeper" if experiment is None else f"experiment={experiment}"
+        raise InputError(
+            f"{place}: has a sweep; set hydra.mode: MULTIRUN in its file, or use -m; hydra.mode=RUN makes a single run"
+        )
     return composed
+
+
+def _chooses_mode(overrides: Sequence[str]) -> bool:
+    """Whether a file or an argument sets ``hydra.mode``. If none does, Hydra adds an override that the command line
+    lacks.
+
+    Args:
+        overrides: those of Hydra's part of the configuration.
+    """
+    key = "hydra.mode"
+    return key in map(key_of, sys.argv[1:]) or key not in map(key_of, overrides)

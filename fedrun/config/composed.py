@@ -213,7 +213,7 @@ def compose_plainly(overrides: Sequence[str], folder: Path | None = None, single
     Args:
         overrides: as on the command line.
         folder: a folder of further options; None: there is none.
-        single_run: whether the result is None also if the overrides choose a sweep.
+        single_run: whether the result is None also if the overrides choose a sweep, or have values for one.
 
     Raises:
         InputError: there is no such option or scale.
@@ -230,4 +230,6 @@ def compose_plainly(overrides: Sequence[str], folder: Path | None = None, single
     composed = Composed(plain.config, plain.choices, without_implied(arguments))
     folders = option_folders(folder)
     check_forms(plain.choices, folders)
-    return composed.checked(SweeperSettings.of(plain.sweeper), folders)
+    sweeper = SweeperSettings.of(plain.sweeper)
+    composed = composed.checked(sweeper, folders)
+    return None if single_run and sweeper.sets_values(composed.config["scale"]) else composed

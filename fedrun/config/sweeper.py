@@ -87,6 +87,15 @@ class SweeperSettings:
         assert isinstance(built, ScaleSettings)
         return built
 
+    def sets_values(self, scale: object) -> bool:
+        """Whether the jobs of the sweep have values of their own at a scale.
+
+        Raises:
+            InputError: there is no such scale, or its settings are not allowed.
+        """
+        chosen = self.at(scale)
+        return any((self.params, *self.grids, chosen.params, *chosen.grids, chosen.stages))
+
 
 def sweeper_settings(hydra: DictConfig | HydraConf) -> SweeperSettings:
     """The settings that Hydra composed. Stages of the command line replace those of every scale.

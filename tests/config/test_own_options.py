@@ -14,7 +14,7 @@ import pytest
 from fedrun.cli.data import run as fedrun_data
 from fedrun.cli.entrypoint import exit_status
 from fedrun.config.build import option
-from fedrun.config.composed import compose
+from fedrun.config.composed import compose, compose_plainly
 from fedrun.config.composition_errors import message_for
 from fedrun.config.defaults_lists import DefaultsTree
 from fedrun.config.options import conf_dir
@@ -199,6 +199,30 @@ def test_scales_of_an_experiment_of_ones_own(checking: Fedrun, own: Path) -> Non
     assert (ended.status, ended.out) == (2, "")
     assert ended.err.startswith("fedrun: rounds=0: allowed: an integer, at least 1 (job 0 of the sweep: rounds=0 name=")
     assert checking(*command, folder=own.parent).err.startswith("fedrun: scale=small: allowed in sweeps, such as ")
+
+
+@pytest.mark.parametrize(
+    "sweep", ["params: {seed: '0,1'}", "grids: [{seed: '0,1'}]", "scales: {full: {stages: [{local.lr: '0.1,0.2'}]}}"]
+)
+def test_an_experiment_of_ones_own_without_a_mode(checking: Fedrun, own: Path, sweep: str) -> None:
+    """A single job of its sweep is made only if it is asked for."""
+    (own / "experiment").mkdir()
+    file = own / "experiment" / "mine.yaml"
+    file.write_text(f"# @package _global_\nrounds: 0\nhydra: {{sweeper: {{{sweep}}}}}\n")
+    command = ("--config-dir", "own", "experiment=mine")
+    ended = checking(*command, folder=own.parent)
+    remedies = "set hydra.mode: MULTIRUN in its file, or use -m; hydra.mode=RUN makes a single run"
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err == f"fedrun: experiment=mine: has a sweep; {remedies}\n"
+    assert checking(*command, "--cfg", "job", folder=own.parent).status == 0
+    assert compose(["experiment=mine"], config_dir=own).config["rounds"] == 0
+    assert compose_plainly(["experiment=mine"], own, single_run=True) is None  # Hydra knows who has set the mode
+    begun = "fedrun: rounds=0: allowed: an integer, at least 1"  # what any run of this file ends with
+    assert checking(*command, "hydra.mode=RUN", folder=own.parent).err == f"{begun}\n"
+    file.write_text(file.read_text().replace("hydra: {", "hydra: {mode: RUN, "))
+    assert checking(*command, folder=own.parent).err == f"{begun}\n"
+    file.write_text("# @package _global_\nrounds: 0\n")
+    assert checking(*command, folder=own.parent).err == f"{begun}\n"
 
 
 def test_a_library_composes_no_jobs(own: Path) -> None:
