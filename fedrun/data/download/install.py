@@ -70,6 +70,9 @@ def import_dataset(name: str, dataset: DatasetFiles, data_dir: Path, source: Pat
         published: list[tuple[Path, RemoteFile]] = []
         if source.is_dir() and not dataset.missing(source):
             copies = [(path, data_dir / path.relative_to(source)) for path in dataset.files(source)]
+            for item in () if dataset.parquet else dataset.downloads(base):  # the hub states no checksums
+                if item.unpack is None and (path := source / item.target).is_file():
+                    _verify(path, item)
         elif dataset.parquet and (tables := sorted(source.glob("*.parquet"))):  # none in a file
             copies = [(path, data_dir / parquet_target(name, path.name)) for path in tables]
         else:
@@ -81,16 +84,25 @@ def import_dataset(name: str, dataset: DatasetFiles, data_dir: Path, source: Pat
         for path, item in published:
             if not path.is_file():
                 raise InputError(f"{source} lacks {item.file}; {manual_steps(name, dataset, data_dir)}")
-            try:
-                if item.checksum is not None:
-                    verify(path, item.checksum)
-            except InputError as error:
-                raise InputError(f"{path}: {error}") from None
+            _verify(path, item)
         for path, item in published:
             copies += _contents(path, item, data_dir, staging)
         _place(copies, staging)
         shutil.rmtree(staging, ignore_errors=True)
     _check_complete(name, dataset, data_dir)
+
+
+def _verify(path: Path, item: RemoteFile) -> None:
+    """Check a copy of a published file against the stated checksum, if there is one.
+
+    Raises:
+        InputError: it is wrong; the line names the copy.
+    """
+    try:
+        if item.checksum is not None:
+            verify(path, item.checksum)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def manual_steps(name: str, dataset: DatasetFiles, data_dir: Path) -> str:

@@ -200,6 +200,36 @@ def test_from_files_that_are_here(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "cifar-10-python.tar.gz: its md5 is " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("layout", ["", "digits/raw"], ids=["as published", "as data_dir"])
+def test_a_damaged_file_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], layout: str
+) -> None:
+    content = {"train.gz": b"digits", "test.gz": b"more digits"}
+    files = [
+        RemoteFile((f"http://127.0.0.1:9/{file}",), f"digits/raw/{file}", f"md5:{hashlib.md5(whole).hexdigest()}")
+        for file, whole in content.items()
+    ]
+    digits = DatasetFiles("digits", "none", 1, ("digits/raw/train*", "digits/raw/test*"), published(*files))
+    monkeypatch.setattr("fedrun.data.download.catalogue.catalogue", lambda: {"digits": digits})
+    here = tmp_path / "here" / layout
+    here.mkdir(parents=True)
+    for file, whole in content.items():
+        (here / file).write_bytes(whole)
+    taking = ("digits", "--from", tmp_path / "here", "--data-dir")
+    assert command(*taking, tmp_path / "0") == 0
+    assert (tmp_path / "0/digits/raw/test.gz").read_bytes() == b"more digits"
+
+    (here / "test.gz").write_bytes(b"more dig")
+    capsys.readouterr()
+    assert command(*taking, tmp_path / "1") == 2
+    assert capsys.readouterr().err.startswith(f"fedrun-data: {here / 'test.gz'}: its md5 is ")
+    assert not list((tmp_path / "1").rglob("*.gz"))
+
+    (here / "test.gz").unlink()  # a file that the user unpacked has no stated checksum
+    (here / "test").write_bytes(b"unpacked")
+    assert command(*taking, tmp_path / "2") == (0 if layout else 2)
+
+
 def test_a_source_of_a_dataset_that_exists_is_said_to_be_unused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
