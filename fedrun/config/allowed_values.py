@@ -7,6 +7,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
+from typing_extensions import TypeAliasType
 
 from fedrun.system.errors import one_line
 
@@ -34,17 +35,24 @@ def describe(annotation: Any) -> str:
     if origin is tuple:
         first, *others = get_args(annotation)
         length = "" if others == [...] else f" of {1 + len(others)}"
-        item = describe(first)
-        if "; or " in item:
-            item = f"either {item.replace('; or ', ', or ')}"
-        return f"a list{length}, each item {item}"
-    if origin is Mapping:
-        return "a mapping" if get_args(annotation)[1] is Any else "a mapping from names to values as in YAML"
+        return f"a list{length}, each item {_each(first)}"
+    if origin in (Mapping, dict):
+        _, values = get_args(annotation)
+        if values is Any:
+            return "a mapping"
+        in_words = " as in YAML" if isinstance(values, TypeAliasType) else f", each {_each(values)}"
+        return f"a mapping from names to values{in_words}"
     if annotation in NAMES:
         return NAMES[annotation]
     if annotation.__module__.partition(".")[0] in ("builtins", "pathlib"):  # a mistake in a user's class
         return f"nothing, as fields cannot be a {annotation.__name__} (str and tuple[...] can)"
     return f"a mapping whose _target_ is a {annotation.__name__}"
+
+
+def _each(annotation: Any) -> str:
+    """The values that an item of a list, or an entry of a mapping, allows."""
+    words = describe(annotation)
+    return f"either {words.replace('; or ', ', or ')}" if "; or " in words else words
 
 
 def _bound(constraint: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from fedrun.config.allowed_values import describe, in_message, shown
 from fedrun.config.as_config import Plain, as_config
-from fedrun.config.config_class import ArgumentError, own_reason
+from fedrun.config.config_class import ArgumentError, own_reason, wrong_part
 from fedrun.config.defaults_lists import DefaultsTree, NotPlainError
 from fedrun.config.dotted_keys import value_at
 from fedrun.config.options import conf_dir, config_dir_option, content, option_files, options
@@ -170,6 +170,7 @@ def construct(
             raise InputError(
                 f"{where}._target_={path_of_class}: does not extend {base}; allowed: a class that extends {base}"
             ) from None
+        value = wrong_part(value, first["loc"][1:])
         why = _likely_mistake(value, first, where)
         raise InputError(f"{where}={in_message(value)}: allowed: {_allowed(annotations[key], where)}{why}") from None
 

@@ -11,7 +11,7 @@ config object from its YAML file with :func:`fedrun.config.build.option`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
@@ -80,7 +80,7 @@ def _with_one_line(init: Callable[..., None]) -> Callable[..., None]:
             init(self, *args, **arguments)
         except ValidationError as error:
             problem = error.errors()[0]
-            refusal = ArgumentError(_in_words(type(self), problem))
+            refusal = ArgumentError(_in_words(type(self), problem, arguments))
             refusal.owner, refusal.problem = type(self), problem
             raise refusal from None
 
@@ -92,8 +92,22 @@ def own_reason(problem: Mapping[str, Any]) -> str | None:
     return None if problem["loc"] else str(problem["ctx"]["error"] if "ctx" in problem else problem["msg"])
 
 
-def _in_words(owner: type, problem: Mapping[str, Any]) -> str:
-    """A problem in one line."""
+def wrong_part(value: Any, location: Sequence[int | str]) -> Any:
+    """Of a mapping the wrong entry without the others, a string in quotes; any other value unchanged.
+
+    Args:
+        value: a rejected value.
+        location: where in the value pydantic has found the problem.
+    """
+    match location:
+        case (str(name), *inside) if isinstance(value, Mapping) and name in value:
+            part = wrong_part(value[name], inside)
+            return {name: repr(part) if isinstance(part, str) else part}
+    return value
+
+
+def _in_words(owner: type, problem: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+    """A problem of the arguments in one line."""
     if (reason := own_reason(problem)) is not None:
         return f"{owner.__name__}: {reason}"
     key = str(problem["loc"][0])
@@ -105,7 +119,8 @@ def _in_words(owner: type, problem: Mapping[str, Any]) -> str:
     allowed = describe(annotation) if known else f"an object of {annotation.__name__}"
     if problem["type"].startswith("missing"):
         return f"{owner.__name__}.{key}: is missing; allowed: {allowed}"
-    value = problem["input"]
-    plain = value is None or isinstance(value, str | int | float | tuple | list)
-    given = f"={in_message(repr(value) if isinstance(value, str) else value)}" if plain else f": {type(value).__name__}"
+    wrong, whole = problem["input"], arguments[key]
+    plain = wrong is None or isinstance(wrong, str | int | float | tuple | list)
+    value = wrong_part(whole, problem["loc"][1:]) if isinstance(whole, Mapping) else wrong
+    given = f"={in_message(repr(value) if isinstance(value, str) else value)}" if plain else f": {type(wrong).__name__}"
     return f"{owner.__name__}.{key}{given}; allowed: {allowed}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,6 +10,7 @@ import pytest
 from annotated_types import Ge, Gt, Le, Lt
 
 from fedrun.config.allowed_values import describe, shown
+from fedrun.config.config_class import PlainValue
 from fedrun.config.suggestions import did_you_mean
 from fedrun.strategies.fedprox import FedProx
 
@@ -31,6 +33,13 @@ from fedrun.strategies.fedprox import FedProx
         (Literal["never"] | int, "never; or an integer"),
         (tuple[int, ...], "a list, each item an integer"),
         (tuple[Annotated[float, Gt(0)], ...] | None, "a list, each item a finite number, above 0; or null"),
+        (Mapping[str, Any], "a mapping"),
+        (Mapping[str, PlainValue] | None, "a mapping from names to values as in YAML; or null"),
+        (
+            Mapping[str, Annotated[float, Ge(0)]],
+            "a mapping from names to values, each a finite number, at least 0",
+        ),
+        (dict[str, int | None], "a mapping from names to values, each either an integer, or null"),
         (FedProx, "a mapping whose _target_ is a FedProx"),
     ],
 )

@@ -115,13 +115,28 @@ class Rates:
     """A mapping of a user's own class."""
 
     by_layer: dict[str, float] | None
-    more: Annotated[Mapping[str, float], Neutral({})]
+    more: Annotated[Mapping[str, Annotated[float, Ge(0)]], Neutral({})]
 
 
 def test_keys_that_take_a_mapping():
     rates = construct(Rates, {"by_layer": {"head": 0.5}, "more": {"encoder": 2}}, "rates")
     assert (rates.by_layer, rates.more) == ({"head": 0.5}, {"encoder": 2})
     assert construct(Rates, {"by_layer": None, "more": {}}, "rates").by_layer is None
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [({"head.weight": -2.0}, "{head.weight:-2.0}"), ({"bias": "0.5"}, "{bias:'0.5'}"), ({"bias": None}, "{bias:null}")],
+)
+def test_a_wrong_entry_of_a_mapping_is_named_with_its_bounds(more: dict[str, object], shown: str) -> None:
+    allowed = "allowed: a mapping from names to values, each a finite number, at least 0"
+    arguments = {"by_layer": None, "more": {"encoder.*": 0.5, **more}}
+    with pytest.raises(InputError) as refused:
+        construct(Rates, arguments, "rates")
+    assert str(refused.value) == f"rates.more={shown}: {allowed}"
+    with pytest.raises(ArgumentError) as refusal:
+        Rates(**arguments)
+    assert str(refusal.value) == f"Rates.more={shown}; {allowed}"
 
 
 def test_an_option_is_chosen_in_a_files_defaults():
