@@ -56,7 +56,7 @@ def _run_part(experiment: Experiment, federation: Federation | None, ranks: Rank
     from fedrun.experiment.tracking import Tracking
     from fedrun.report.sweep_table import show
     from fedrun.runs.display.result_table import result_table
-    from fedrun.runs.folder import finished
+    from fedrun.runs.folder import has_results
     from fedrun.runs.run import run
 
     try:
@@ -66,13 +66,15 @@ def _run_part(experiment: Experiment, federation: Federation | None, ranks: Rank
             ranks.leave()
             return 0
         log_to_screen(logging.INFO)
-        if not experiment.overwrite and finished(experiment.folder):
+        earlier = not experiment.overwrite and has_results(experiment.folder)
+        summary = run(experiment, ranks=ranks, federation=federation)
+        if earlier:
             # a tracker that was chosen since then would otherwise silently stay empty
             trackers = "" if type(experiment.tracking) is Tracking else "; trackers receive nothing new"
             print(
                 f"{experiment.record.title}: finished earlier{trackers}; overwrite=true computes it again", flush=True
             )
-        show(result_table(run(experiment, ranks=ranks, federation=federation)), Console())
+        show(result_table(summary), Console())
         ranks.leave()
         return 0
     except Exception as error:  # shown in full by `failed` if it was not expected

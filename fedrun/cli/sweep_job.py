@@ -34,7 +34,7 @@ def sweep_job(config: DictConfig) -> float | None:
     from fedrun.data.tasks.metric_names import recorded_score
     from fedrun.experiment.experiment import build_experiment
     from fedrun.runs.display import wording
-    from fedrun.runs.folder import finished
+    from fedrun.runs.folder import has_results
     from fedrun.runs.outcome import Outcome
     from fedrun.runs.run import run
     from fedrun.sweeps.callback import parallel_jobs, record_failure, say
@@ -50,7 +50,7 @@ def sweep_job(config: DictConfig) -> float | None:
         check_job(experiment)
         if searches(hydra.sweeper) and experiment.validation.evaluation_split == "test":
             raise InputError(WITHOUT_VALIDATION)
-        earlier = not experiment.overwrite and finished(experiment.folder) is not None
+        earlier = not experiment.overwrite and has_results(experiment.folder)
         say(f"{begin}{' '.join(overrides) or 'the defaults'}{': finished earlier' if earlier else ''}", sys.stdout)
         summary = run(experiment, parallel_jobs=together)
         final = summary["final"]

@@ -7,7 +7,7 @@ import torch
 from fedrun.data.federation import Federation
 from fedrun.experiment.experiment import Experiment
 from fedrun.runs.checkpoint import processes_of
-from fedrun.runs.folder import CHECKPOINT, finished
+from fedrun.runs.folder import CHECKPOINT, has_results
 from fedrun.simulation.prepared_federation import prepare_federation
 from fedrun.simulation.process_count import automatic_processes, may_be_divided
 
@@ -18,10 +18,10 @@ def divide(experiment: Experiment) -> tuple[int, Federation | None]:
     On a CPU an interrupted run continues with its earlier number, unless another one is set.
 
     Raises:
-        InputError: the data cannot be used, or a file of the finished run is damaged.
+        InputError: the data cannot be used.
     """
     hardware, chosen = experiment.hardware, experiment.hardware.processes
-    if chosen == 1 or (not experiment.overwrite and finished(experiment.folder) is not None):
+    if chosen == 1 or (not experiment.overwrite and has_results(experiment.folder)):
         return 1, None
     if chosen == "auto" and hardware.device == "cpu" and not experiment.overwrite:
         chosen = processes_of(experiment.folder / CHECKPOINT) or "auto"

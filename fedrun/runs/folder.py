@@ -86,6 +86,11 @@ RECENT: Mapping[str, Kind] = {
 """The keys that summaries of earlier versions lack."""
 
 
+def has_results(folder: Path) -> bool:
+    """Whether a run has been finished; :func:`finished` also checks its files."""
+    return os.path.exists(folder / SUMMARY)
+
+
 def finished(folder: Path) -> dict[str, Any] | None:
     """The summary of a finished run, or None. All its files are compared with their checksums.
 
