@@ -98,7 +98,7 @@ class WeightsOfRun(InitialWeights):
         saved, own = saved_tensors(self.file(seed)), network.state_dict()
         if (count := models_in(saved)) > 1:
             raise InputError(f"initial.path={self.path}: has {count} models; allowed: a run with one")
-        if any(PARALLEL.match(name) for name in saved):
+        if any(PARALLEL.match(name) for name in saved.keys() - own.keys()):
             raise InputError(
                 f"initial.path={self.path}: ended with concatenated encoders; allowed: a run without a second phase"
             )

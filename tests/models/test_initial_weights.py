@@ -13,6 +13,7 @@ from torch import nn
 from fedrun.config.build import option
 from fedrun.models.base import encoder_and_head
 from fedrun.models.initial_weights import WeightsOfRun
+from fedrun.models.parallel_encoders import ParallelEncoders
 from fedrun.models.saved_tensors import MODEL_FILE
 from fedrun.report.runs import find
 from fedrun.runs.run import run
@@ -173,6 +174,20 @@ def test_concatenated_encoders_are_rejected(finished, make_experiment):
     folder = finished(strategy=option("strategy", "fedconcat"), rounds=2)
     with pytest.raises(InputError, match="initial.path=.*: ended with concatenated encoders; allowed: a run without"):
         Simulation(make_experiment(model=MLP, initial=weights_of(folder)))
+
+
+def test_a_model_that_has_several_encoders_itself(tmp_path):
+    def several(weight: float) -> nn.Sequential:
+        encoders = ParallelEncoders([nn.Linear(4, 5), nn.Linear(4, 5)])
+        network = encoder_and_head(encoders, nn.Linear(10, 3))
+        for parameter in network.parameters():
+            nn.init.constant_(parameter, weight)
+        return network
+
+    save_file(several(0.5).state_dict(), tmp_path / MODEL_FILE)
+    network = several(0.0)
+    weights_of(tmp_path).load(network, 0)
+    assert all((parameter == 0.5).all() for parameter in network.parameters())
 
 
 def test_models_that_must_differ_take_the_encoder(finished, make_experiment):
