@@ -30,6 +30,10 @@ SIMILARITIES = "similarities"
 """How similar the models of two clients are, float64 ``[N, N]``; -∞ where one of them has not taken part yet."""
 
 
+MIXED = 0.2
+"""FedAMP's default: the most that the models of all other clients weigh together."""
+
+
 @config_class
 class FedAMPClient(FedProx):
     """Minimise F_k(w) + μ/2 ‖w − u_k‖², beginning at the client's own model; u_k is the received one.
@@ -108,9 +112,9 @@ class FedAMP(AttentiveServer):
     """FedAMP: other models weigh the more, the nearer they are. Similarity is -‖w_k − w_j‖².
 
     Attributes:
-        alpha: α > 0, the size of the mixing step: each other model has a weight of at most α/σ. None: σ/N, with which
-            each of N equal models weighs the same. With a larger α a run ends with an error if the other models'
-            weights exceed 1, and with it the client's own, ``server/self_weight``, is negative.
+        alpha: α > 0, the size of the mixing step: each other model has a weight of at most α/σ. None: σ / (5 N), with
+            which those of N clients weigh less than 1/5 together. If they exceed 1, with a larger α, and the client's
+            own weight, ``server/self_weight``, is negative, the run ends with an error.
         sigma: σ > 0, the squared distance within which models attract each other.
     """
 
@@ -122,7 +126,7 @@ class FedAMP(AttentiveServer):
 
     def attention(self, similarities: torch.Tensor) -> torch.Tensor:
         # ξ_kj = α A'(‖w_k − w_j‖²),  A(d) = 1 − e^(−d/σ)
-        alpha = self.sigma / similarities.shape[1] if self.alpha is None else self.alpha
+        alpha = MIXED * self.sigma / similarities.shape[1] if self.alpha is None else self.alpha
         weights = alpha / self.sigma * (similarities / self.sigma).exp()
         if (total := float(weights.sum(1).max())) > 1:
             raise RunError(

@@ -84,13 +84,13 @@ def test_weights_above_one_are_rejected():
 
 
 @pytest.mark.parametrize("sigma", [0.5, 20.0])
-def test_by_default_equal_models_weigh_the_same(sigma):
-    """Of three clients each equal model weighs 1/3; one that lies 1 apart weighs e^(-1/σ) of it."""
+def test_by_default_the_other_models_weigh_a_fifth_at_most(sigma):
+    """Of three clients each equal model weighs 1/15; one that lies 1 apart weighs e^(-1/σ) of it."""
     strategy = server("fedamp", sigma=sigma)
     equal = torch.zeros(1, 3, dtype=torch.float64)
-    assert strategy.attention(equal)[0].tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3])
+    assert strategy.attention(equal)[0].tolist() == pytest.approx([1 / 15, 1 / 15, 1 / 15])
     state = after(strategy, start(strategy, 7.0), [0, 1], [[1.0], [2.0]])
-    assert received(strategy, state)[0].item() == pytest.approx(1 + math.exp(-1 / sigma) / 3)
+    assert received(strategy, state)[0].item() == pytest.approx(1 + math.exp(-1 / sigma) / 15)
 
 
 def test_heurfedamp_by_hand():
