@@ -179,6 +179,8 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     monkeypatch.setattr(torch.Tensor, "to", to_there)
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
     monkeypatch.setattr(torch.cuda, "manual_seed", lambda seed: None)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.zeros(16, dtype=torch.uint8))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: None)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=2**33))
     before = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
