@@ -27,11 +27,8 @@ def decisions(experiment: Experiment, simulation: Simulation, initial: State) ->
         simulation: the experiment's simulation.
         initial: the simulation's initial state.
     """
-    phase, clients, varies = (
-        simulation.phase(initial),
-        len(simulation.federation.train),
-        experiment.participation_rule.varies,
-    )
+    phase, clients = simulation.phase(initial), len(simulation.federation.train)
+    varies = experiment.participation_rule.varies
     cohort = f"{'about ' if varies else ''}{phase.cohort_size:,} of {clients:,} clients"
     choices = {
         "model": f"{named_choice(experiment, 'model')}, {phase.network.layout.size:,} parameters",

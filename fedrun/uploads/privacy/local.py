@@ -51,10 +51,8 @@ class LocalNoise(Noise):
     def send(self, displacements: Vectors, sender: Sender) -> Sent:
         settings = self.settings
         longer = clip(displacements, settings.clip, settings.layers, sender.shapes, settings.extra_share)
-        draw, deviation = (
-            sender.draw("privacy"),
-            min(2 * settings.clip * self.release.noise_multiplier, LARGEST_DEVIATION),
-        )
+        deviation = min(2 * settings.clip * self.release.noise_multiplier, LARGEST_DEVIATION)
+        draw = sender.draw("privacy")
         for _, vector in sorted(displacements.items()):
             # c_k + 2 S z ξ
             vector.add_(torch.randn(len(vector), generator=draw).to(vector.device), alpha=deviation)
