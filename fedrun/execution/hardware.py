@@ -88,7 +88,8 @@ class Hardware:
             torch.cuda.set_device(device.index or 0)  # dropout draws from the current device's generator
             if self.deterministic:
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            torch.use_deterministic_algorithms(self.deterministic, warn_only=True)
+            # torch.use_deterministic_algorithms would load PyTorch's compilers, which takes longer than torch itself
+            torch.set_deterministic_debug_mode("warn" if self.deterministic else "default")
             # fedrun reads no uninitialised memory, and filling it would cost a kernel for every new tensor
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
             # cuDNN's order of weights is not that of a model's vector, so each call of a recurrent layer copies them
@@ -119,13 +120,12 @@ class Hardware:
 @contextmanager
 def restored_settings() -> Iterator[None]:
     """Give PyTorch back the number of threads and the choice of deterministic kernels that it has before the block."""
-    threads, enabled = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(enabled, warn_only=warns)
+        torch.set_deterministic_debug_mode(mode)
 
 
 def gpu_name(device: torch.device) -> str | None:

@@ -9,7 +9,8 @@ At some of them an exception would be lost, or would leave a package partly load
 
 So the handler only records the stop and raises it at a safe point, which it recognises by the stack. If the point is
 not safe, it checks again a little later. It also does so if a raised exception is not being handled then, because the
-exception was lost.
+exception was lost. The timer repeats: a signal that arrives just before a system call does not interrupt the call,
+which may last long.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TERMINATING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasatt
 """The stop signals that do not come from the keyboard; not every system has both."""
 
 LATER = 0.02
-"""Seconds until the stack is checked again after an unsafe point."""
+"""Seconds between two checks of the stack after an unsafe point."""
 
 LOST = 1.0
 """Seconds after which a raised stop that is not handled counts as lost."""
@@ -81,7 +82,7 @@ class Stop:
     def _not_raised(self, ignored: Any) -> None:
         """Called when Python would print an exception and continue: a stop is raised again instead."""
         if self.error is not None and ignored.exc_value is self.error:
-            signal.setitimer(signal.ITIMER_REAL, LATER)
+            signal.setitimer(signal.ITIMER_REAL, LATER, LATER)
         else:
             sys.__unraisablehook__(ignored)
 
@@ -89,11 +90,12 @@ class Stop:
         """Raise the stop if the point is safe and it is not being handled already; otherwise check again later."""
         assert self.error is not None
         if is_handled(self.error):
+            signal.setitimer(signal.ITIMER_REAL, 0)
             return
         if not is_safe(frame):
-            signal.setitimer(signal.ITIMER_REAL, LATER)
+            signal.setitimer(signal.ITIMER_REAL, LATER, LATER)
             return
-        signal.setitimer(signal.ITIMER_REAL, LOST)
+        signal.setitimer(signal.ITIMER_REAL, LOST, LATER)
         raise self.error
 
 

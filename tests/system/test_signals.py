@@ -69,8 +69,8 @@ def test_a_stop_is_never_lost(moment: str, name: str, tmp_path: Path) -> None:
 
 SLOW = """
 real = signal.setitimer
-def slow(which, seconds):
-    real(which, seconds)
+def slow(which, seconds, interval):
+    real(which, seconds, interval)
     if seconds < 0.5:  # the stop was lost, and is to be raised again; here for once the machine is too busy
         signal.setitimer = real
         time.sleep(10 * seconds)
@@ -85,10 +85,19 @@ def test_a_stop_is_not_raised_in_the_hook_that_notices_its_loss(tmp_path: Path) 
 
 
 def test_what_ends_a_run_is_not_disturbed(tmp_path: Path) -> None:
-    """Writing a checkpoint takes longer than the time after which a stop counts as lost."""
-    body = "try: ask()\nfinally:\n    time.sleep(1.5)\n    print('written')\n"
+    """Writing a checkpoint takes longer than the time after which a stop counts as lost. The timer, which repeats in
+    case that a system call misses it, ends then.
+    """
+    timer = "print(signal.getitimer(signal.ITIMER_REAL)[1])"
+    body = f"try: ask()\nfinally:\n    {timer}\n    time.sleep(1.5)\n    {timer}\n    print('written')\n"
     result = ended(body, "TERM", tmp_path)
-    assert (result.stderr, result.stdout.splitlines()) == ("", ["written", "terminated 143"])
+    assert (result.stderr, result.stdout.splitlines()) == ("", ["0.02", "0.0", "written", "terminated 143"])
+
+
+def test_the_timer_repeats_after_an_unsafe_point(tmp_path: Path) -> None:
+    body = BODIES["in a finalizer"].replace("ask()", "ask(); print(signal.getitimer(signal.ITIMER_REAL)[1])")
+    result = ended(body, "TERM", tmp_path)
+    assert (result.stderr, result.stdout.splitlines()[0]) == ("", "0.02")
 
 
 def test_ctrl_c_pressed_again_waits_for_nothing(tmp_path: Path) -> None:
