@@ -300,7 +300,7 @@ def test_an_unknown_key(ask, key: str, meant: str) -> None:
 )
 def test_on_the_command_line(checking: Fedrun, tmp_path: Path, arguments: str, status: int, text: str) -> None:
     ended = checking(*arguments.split(), folder=tmp_path)
-    assert (ended.status, ended.deferred, list(tmp_path.iterdir())) == (status, True, [])
+    assert (ended.status, ended.loaded, list(tmp_path.iterdir())) == (status, [], [])
     printed, other = (ended.err, ended.out) if status else (ended.out, ended.err)
     assert printed.startswith(text)
     assert other == ""

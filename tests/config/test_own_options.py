@@ -234,7 +234,7 @@ def test_a_folder_that_is_not_there(checking: Fedrun, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^--config-dir nowhere: no such folder; allowed: one with options in it"):
         compose([], config_dir="nowhere")
     ended = checking("--config-dir", "nowhere", "strategy=strong", folder=tmp_path)
-    assert (ended.status, ended.err.count("\n"), ended.deferred) == (2, 1, True)
+    assert (ended.status, ended.err.count("\n"), ended.loaded) == (2, 1, [])
     assert ended.err.startswith("fedrun: --config-dir nowhere: no such folder; ")
 
 
@@ -255,7 +255,7 @@ def test_messages_of_the_command_know_them(checking: Fedrun, own: Path, argument
     ended = checking("--config-dir", "own", *arguments.split(), folder=own.parent)
     assert message in ended.err
     assert "strategy.client=3" not in message or ", solo, strong" in ended.err
-    assert (ended.status, ended.err.count("\n"), ended.deferred) == (2, 1, True)
+    assert (ended.status, ended.err.count("\n"), ended.loaded) == (2, 1, [])
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
 from fedrun.system.lazy_import import lazy_import
@@ -54,6 +55,9 @@ SWEEPS = (
 )
 """The packages that a sweep needs as well."""
 
+SLOW = ("torch", "torch._dynamo")
+"""Packages that take long to load: no run needs PyTorch's compilers, and a command that is refused not even torch."""
+
 PATIENCE = 300.0
 """Seconds after which a command is killed: ranks that wait for each other would wait for an hour."""
 
@@ -62,13 +66,13 @@ PATIENCE = 300.0
 class Ended:
     """How a command ended: its exit status (negative: the signal that killed it), and what it printed.
 
-    ``deferred``: torch was not loaded.
+    ``loaded``: those of ``SLOW`` that were loaded.
     """
 
     status: int
     out: str
     err: str
-    deferred: bool
+    loaded: list[str]
 
 
 class Fedrun:
@@ -277,8 +281,8 @@ class Child:
             self._sender.join()
         self._ended = True  # from now on its number may be another process's
         status = os.waitstatus_to_exitcode(os.waitpid(self._number, 0)[1])
-        printed, complained, deferred = map(written, self._files)
-        return {"status": status, "out": printed, "err": complained, "deferred": deferred == "True"}
+        printed, complained, loaded = map(written, self._files)
+        return {"status": status, "out": printed, "err": complained, "loaded": loaded.split()}
 
 
 def written(file: IO[bytes]) -> str:
@@ -319,7 +323,8 @@ def become(
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os.write(files[2], str(type(sys.modules.get("torch")).__name__ == "LazyModule").encode())
+        loaded = (name for name in SLOW if type(sys.modules.get(name)) is ModuleType)
+        os.write(files[2], " ".join(loaded).encode())
         os._exit(status)
 
 
