@@ -40,7 +40,7 @@ from fedrun.simulation.finite_checks import check_models, check_uploads
 from fedrun.simulation.first_phase import first_phase
 from fedrun.simulation.participation_history import copied, initial_history, next_history
 from fedrun.simulation.prepared_federation import prepare_federation
-from fedrun.simulation.round_runner import RoundRunner
+from fedrun.simulation.round_runner import RoundResult, RoundRunner
 from fedrun.simulation.round_work import RoundWork
 from fedrun.simulation.selection import ParticipationCounts, checked_clients, checked_participants, select_cohort
 from fedrun.simulation.server_step import aggregate, empty_round, without_displacement
@@ -282,77 +282,78 @@ class Simulation:
         phase = self.phase(state)
         if state.round == phase.end and not phase.is_last:
             state = self.next_phase(state)
-        active = self._active(state)
-        phase, runner, context = active.phase, active.runner, active.runner.executor.context
-        uploads = self.uploads(state)
-        cohort, metrics = uploads.clients, dict(uploads.metrics)
-        late = active.costs.of_late(state.server, uploads.late)
-        end = None if uploads.time is None else uploads.time + active.costs.server_seconds
-        privacy = self.experiment.privacy
-        if not len(cohort) and not privacy.sees_sums_only:
-            totals = state.totals + Totals(virtual_seconds=active.costs.server_seconds) + late
-            seconds = torch.zeros(0, dtype=torch.float64)
-            history = next_history(
-                self.experiment.participation_rule, state, phase, cohort, empty_round(state), seconds
-            )
-            unchanged = replace(state, round=state.round + 1, totals=_until(end, totals), history=history)
-            return unchanged, {**metrics, "time/round_s": time.perf_counter() - began}
+        active, uploads = self._active(state), self.uploads(state)
+        phase, rule = active.phase, self.experiment.participation_rule
+        result = self._local_work(state, active, uploads, progress)
+        after, metrics = state, Metrics()
+        if len(uploads.clients) or self.experiment.privacy.sees_sums_only:
+            after, metrics = self._server_step(state, active, result)
+        metrics = {**uploads.metrics, **metrics, "time/round_s": time.perf_counter() - began}
+        costs, late = active.costs.of_round(uploads.clients, result), active.costs.of_late(state.server, uploads.late)
+        totals = state.totals + costs.totals + late
+        if uploads.time is not None:
+            totals = replace(totals, virtual_seconds=uploads.time + active.costs.server_seconds)
+        training = uploads.training
+        if training.starts:
+            training = training.with_received(state.training, state.round, phase.broadcast(state.server))
+        history = next_history(rule, state, phase, uploads.clients, result, costs.seconds)
+        return replace(after, round=state.round + 1, totals=totals, training=training, history=history), metrics
+
+    def _local_work(self, state: State, active: ActivePhase, uploads: Uploads, progress: RoundProgress) -> RoundResult:
+        """The local work of a round's cohort, which may be empty, and of its idle clients."""
+        phase, cohort, privacy = active.phase, uploads.clients, self.experiment.privacy
         if "threshold" in phase.client.wants:
             _ = self.thresholds  # by all ranks together, also those that train no client of this round
+        result = empty_round(state)
         if len(cohort):
-            result = runner.run(state, cohort, lambda done: progress(done, len(cohort)), uploads.started)
+            result = active.runner.run(state, cohort, lambda done: progress(done, len(cohort)), uploads.started)
             check_uploads(state.round, cohort, result, privacy)
-        else:
-            result = empty_round(state)
-        if not result.accepted:
+        if not result.accepted and privacy.sees_sums_only:
             result = without_displacement(phase, result)
-        client_states = result.client_states
         if phase.server.idle_training is not None and state.round + 1 < phase.end:
-            client_states = self._idle(state, runner, result.jobs[0], client_states)
-        trained = time.perf_counter()
+            return replace(result, client_states=self._idle(state, active.runner, result))
+        return result
+
+    def _server_step(self, state: State, active: ActivePhase, result: RoundResult) -> tuple[State, Metrics]:
+        """The state with the models after a round's server steps, and the metrics of training and of these steps."""
+        began = time.perf_counter()
+        phase, privacy = active.phase, self.experiment.privacy
         # a copy, because the server step may overwrite the means
         last_mean = None if state.last_mean is None else result.updates[0].mean[MODEL].clone()
+        context = active.runner.executor.context
         models, steps = aggregate(phase, state, result, context, sums_only=privacy.sees_sums_only)
         changed = [model for model, before in zip(models, result.models, strict=True) if model is not before]
         check_models(state.round, changed, privacy)
-        ended = time.perf_counter()
-        metrics |= {
+        metrics = {
             "train/loss": result.loss,
             f"train/{phase.samples.task.score}": result.score,
             **steps,
             "clients/excluded": float(len(result.excluded)),
-            "time/round_s": ended - began,
-            "time/server_s": ended - trained,
+            "time/server_s": time.perf_counter() - began,
         }
         if phase.clustering.several:
             metrics |= {"clusters/models": float(len(models)), "clusters/trained": float(len(result.accepted))}
-        costs = active.costs.of_round(cohort, result)
-        training = uploads.training
-        if training.starts:
-            training = training.with_received(state.training, state.round, phase.broadcast(state.server))
-        return replace(
+        after = replace(
             state,
-            round=state.round + 1,
             models=models,
-            client_states=client_states,
-            totals=_until(end, state.totals + costs.totals + late),
+            client_states=result.client_states,
             membership=result.membership,
-            training=training,
             last_mean=last_mean,
-            history=next_history(self.experiment.participation_rule, state, phase, cohort, result, costs.seconds),
-        ), metrics
+        )
+        return after, metrics
 
-    def _idle(self, state: State, runner: RoundRunner, job: CohortJob, client_states: ClientStates) -> ClientStates:
+    def _idle(self, state: State, runner: RoundRunner, result: RoundResult) -> ClientStates:
         """The states after the idle training of the clients that are selected in the next round but not in this one.
 
         The idle training of other clients has no effect, because its result lasts for one round.
         """
+        job = result.jobs[0]
         candidates = self._candidates(state, job.round + 1, runner.phase.cohort_size)
         following, _ = checked_participants(self.experiment.participation_rule, candidates)
         idle = following[~torch.isin(following, job.cohort)]
         if not len(idle):
-            return client_states
-        return runner.distributed.idle(CohortJob(idle, job.round, job.received, client_states))
+            return result.client_states
+        return runner.distributed.idle(CohortJob(idle, job.round, job.received, result.client_states))
 
     def test(self, state: State, target: float | None = None) -> Metrics:
         """``test/*`` (or ``validation/*``) on the pooled samples; where clients test on their own ``clients/*`` and
@@ -368,8 +369,3 @@ class Simulation:
         privacy = active.mechanism.report(state.round, lambda: active.participations.after(state.round))
         check_metrics(active.mechanism, "report", privacy)
         return metrics | privacy
-
-
-def _until(end: float | None, totals: Totals) -> Totals:
-    """These costs, with ``end`` as the virtual time if the rule of aggregation sets the end of the newest round."""
-    return totals if end is None else replace(totals, virtual_seconds=end)
