@@ -85,8 +85,8 @@ def _check_users(key: str, users: Users, samples: int) -> None:
 
 
 def check_partitioned(key: str, partitioned: Federation) -> None:
-    """Reject clients without a training sample, samples that do not exist, training on samples of the tests, and
-    clients that share a sample or a name or whose tests are not theirs.
+    """Reject clients without a training sample, samples that do not exist, training on samples of the tests, clients
+    that share a sample or a name or whose tests are not theirs, and what settings of the run choose.
 
     Args:
         key: the partition's option.
@@ -97,6 +97,14 @@ def check_partitioned(key: str, partitioned: Federation) -> None:
     """
     if not isinstance(partitioned, Federation):
         raise InputError(f"{key}: returns a {type(partitioned).__name__}; allowed: a Federation")
+    chosen = {
+        "population.unseen_clients": ("unseen clients", partitioned.unseen is not None),
+        "population.flipped_share": ("flipped labels", partitioned.flipped is not None),
+        "attack.share": ("attackers", bool(partitioned.attackers)),
+    }
+    for setting, (what, given) in chosen.items():
+        if given:
+            raise InputError(f"{key}: returns a federation with {what}; allowed: none, because {setting} chooses them")
     train = partitioned.train
     if not len(train) or not bool(train.sizes.all()):
         raise InputError(

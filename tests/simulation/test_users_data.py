@@ -14,7 +14,7 @@ from fedrun.config.composed import compose
 from fedrun.config.config_class import config_class
 from fedrun.data.datasets.base import Dataset, DatasetConfig, Scaled, Spec, Symbols, Users
 from fedrun.data.datasets.in_memory import in_memory
-from fedrun.data.federation import ClientIndices, Federation
+from fedrun.data.federation import ClientIndices, Clients, Federation
 from fedrun.data.partitions.base import Partition
 from fedrun.data.partitions.train_split import with_pooled_test
 from fedrun.data.tasks.base import Task
@@ -33,6 +33,20 @@ BOTH = np.array([0]), np.array([1, 2])
 MISTAKES: dict[str, tuple[Callable[[Dataset], object], str]] = {
     "nothing": (lambda dataset: None, "returns a NoneType; allowed: a Federation$"),
     "clients": (lambda dataset: ClientIndices.of(BOTH), "returns a ClientIndices; allowed: a Federation$"),
+    "unseen clients": (
+        lambda dataset: replace(
+            pooled(dataset, list(BOTH)), unseen=Clients(ClientIndices.of([np.array([7])]), None, torch.zeros(1).bool())
+        ),
+        "returns a federation with unseen clients; allowed: none, because population.unseen_clients chooses them$",
+    ),
+    "flipped labels": (
+        lambda dataset: replace(pooled(dataset, list(BOTH)), flipped=torch.ones(2, dtype=torch.bool)),
+        "returns a federation with flipped labels; allowed: none, because population.flipped_share chooses them$",
+    ),
+    "attackers": (
+        lambda dataset: replace(pooled(dataset, list(BOTH)), attackers=frozenset({1})),
+        "returns a federation with attackers; allowed: none, because attack.share chooses them$",
+    ),
     "none": (lambda dataset: pooled(dataset, []), "there are 0 clients, 0 of them"),
     "empty": (lambda dataset: pooled(dataset, [BOTH[0], np.array([], int)]), "there are 2 clients, 1 of them"),
     "missing": (
