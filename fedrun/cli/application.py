@@ -23,7 +23,8 @@ from fedrun.config.overrides import (
     typed,
     with_implied,
 )
-from fedrun.execution.ranks import SINGLE_PROCESS, launched
+from fedrun.execution.launched_ranks import launched
+from fedrun.execution.ranks import SINGLE_PROCESS
 from fedrun.system.closed_output import ignore_closed_output
 from fedrun.system.errors import FAILED, Defect, InputError, defects, show_defect
 from fedrun.system.lazy_import import lazy_import

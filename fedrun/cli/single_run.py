@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fedrun.cli.screen_log import log_to_screen
-from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks, join, launched
+from fedrun.execution.launched_ranks import join, launched
+from fedrun.execution.ranks import SINGLE_PROCESS, RankLostError, Ranks
 from fedrun.system.errors import Defect, InputError, RunError, expected_error
 from fedrun.system.signals import stop_behind
 

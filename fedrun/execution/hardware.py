@@ -13,7 +13,8 @@ from annotated_types import Ge, Le
 
 from fedrun.config.config_class import config_class
 from fedrun.execution.allocator import keep_freed_memory
-from fedrun.execution.ranks import SINGLE_PROCESS, Ranks, launched
+from fedrun.execution.launched_ranks import launched
+from fedrun.execution.ranks import SINGLE_PROCESS, Ranks
 from fedrun.system.cores import cores
 from fedrun.system.errors import InputError
 

@@ -1,4 +1,5 @@
-"""The processes that share a run, as seen by one of them. torchrun or fedrun itself has started them.
+"""The processes that share a run, as seen by one of them. torchrun (:mod:`fedrun.execution.launched_ranks`) or fedrun
+itself (:mod:`fedrun.execution.forked_ranks`) has started them.
 
 Each process ("rank") builds the same simulation and computes the same rounds. All communication goes through this
 module, in the same order on all ranks: small values as objects, long vectors as sums. Rank 0 is the leader: it alone
@@ -7,7 +8,6 @@ writes files and prints.
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import time
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import ProcessGroup, Store
 
 T = TypeVar("T")
-
-START_TIMEOUT = timedelta(minutes=5)
-"""The longest time that ranks wait for each other at the start."""
 
 COLLECTIVE_TIMEOUT = timedelta(hours=1)
 """The longest time that a rank may delay the others. A rank that dies is noticed at once by its broken connections."""
@@ -268,31 +265,6 @@ SINGLE_PROCESS = Ranks()
 """The only rank of a run in a single process."""
 
 
-def launched() -> bool:
-    """Whether torchrun, or a launcher with the same environment variables, started this process as one of several."""
-    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
-
-
-def join() -> Ranks:
-    """Connect to the other processes that torchrun has started.
-
-    Raises:
-        RunError: they cannot be reached.
-    """
-    import torch
-
-    torch.distributed.is_available()  # loads a deferred torch: an import of its submodule would load that twice
-    from torch.distributed.rendezvous import rendezvous
-
-    where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-    number = int(os.environ["RANK"])
-    with _meeting(number, where):
-        store, number, count = next(rendezvous("env://", timeout=START_TIMEOUT))
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    local, local_count = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return connected(Ranks(number, count, local, local_count), store, f"fedrun/{attempt}", where)
-
-
 def connected(place: Ranks, store: Store, prefix: str, where: str) -> Ranks:
     """Connect to the other ranks through a store, and handle signals as ranks do.
 
@@ -308,7 +280,7 @@ def connected(place: Ranks, store: Store, prefix: str, where: str) -> Ranks:
     from torch.distributed.distributed_c10d import PrefixStore, init_process_group
 
     store = PrefixStore(prefix, store)
-    with _meeting(place.number, where):
+    with joining_errors(place.number, where):
         init_process_group("gloo", store=store, rank=place.number, world_size=place.count, timeout=COLLECTIVE_TIMEOUT)
     ranks = Ranks(place.number, place.count, place.local, place.local_count, store)
     ranks.handle_signals()
@@ -316,7 +288,7 @@ def connected(place: Ranks, store: Store, prefix: str, where: str) -> Ranks:
 
 
 @contextmanager
-def _meeting(number: int, where: str) -> Iterator[None]:
+def joining_errors(number: int, where: str) -> Iterator[None]:
     """Turn errors of the first connection into one line."""
     try:
         yield

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from fedrun.execution.ranks import launched
+from fedrun.execution.launched_ranks import launched
 from fedrun.runs.folder import CURVES
 from fedrun.runs.outcome import OUTCOME, Outcome, outcomes
 from fedrun.sweeps.sweep_checks import check_sweep

@@ -31,7 +31,8 @@ from fedrun.data.samples import Samples
 from fedrun.execution.context import CohortJob, ExecutionContext
 from fedrun.execution.distributed_cohort import DistributedCohort
 from fedrun.execution.in_process import InProcess
-from fedrun.execution.ranks import Ranks, join
+from fedrun.execution.launched_ranks import join
+from fedrun.execution.ranks import Ranks
 from fedrun.models.flat_network import FlatNetwork
 from fedrun.strategies.client_state import ClientStates
 from fedrun.strategies.server import CohortUpdate, ServerState

@@ -185,7 +185,7 @@ def test_ranks_meet_before_torch_is_loaded() -> None:
     code = """
 from fedrun.system.lazy_import import lazy_import
 lazy_import("torch")
-from fedrun.execution.ranks import join
+from fedrun.execution.launched_ranks import join
 ranks = join()
 print(ranks.all_gather("here"))
 ranks.leave()
