@@ -16,7 +16,7 @@ from fedrun.config.defaults_lists import DefaultsTree, NotPlainError
 from fedrun.config.dotted_keys import value_at
 from fedrun.config.options import conf_dir, config_dir_option, content, option_files, options
 from fedrun.config.overrides import needs_quotes
-from fedrun.config.plain_composition import merge
+from fedrun.config.plain_composition import merge, resolved
 from fedrun.config.suggestions import did_you_mean, no_such_option
 from fedrun.system.dotted_path import imported
 from fedrun.system.errors import InputError
@@ -34,7 +34,8 @@ SCALAR = ("int_type", "float_type", "string_type", "literal_error")
 def option(group: str, name: str, /, **changes: Any) -> Any:
     """The config object of a single option, such as ``option("strategy/client", "fedprox", mu=0.1)``.
 
-    The options in its defaults list are parts of it. An option with interpolations cannot be built alone.
+    The options in its defaults list are parts of it. References, such as ``${data_dir}``, have the values in
+    ``config.yaml``.
 
     Raises:
         InputError: there is no such option, or the changes do not fit it.
@@ -67,22 +68,29 @@ def _classes(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _composed(group: str, name: str) -> Plain:
-    """An option, with those that its defaults list names, on top of its group's node in ``config.yaml``.
+    """An option, with those that its defaults list names, on top of its group's node in ``config.yaml``, whose values
+    its references have.
 
     Raises:
         InputError: only Hydra can compose it.
     """
     composed = content("", "config", conf_dir() / "config.yaml")
     try:
-        parts = DefaultsTree({}, set(), config_dir_option()).parts_of(group, name)
+        for part in DefaultsTree({}, set(), config_dir_option()).parts_of(group, name):
+            merge(composed, part.embedded)
+        node: Plain = _without_references(value_at(composed, group.replace("/", ".")) or {}, composed)
     except NotPlainError:
         raise InputError(
             f"{group}={name}: cannot be built alone; allowed: fedrun.compose(['{group}={name}'])"
         ) from None
-    for part in parts:
-        merge(composed, part.embedded)
-    node: Plain = value_at(composed, group.replace("/", ".")) or {}
     return node
+
+
+def _without_references(node: Any, config: Plain) -> Any:
+    """A part of a configuration, which may lack values, with its references resolved."""
+    if isinstance(node, Mapping):
+        return {key: _without_references(value, config) for key, value in node.items()}
+    return resolved(node, config) if isinstance(node, str) and "${" in node else node
 
 
 def build(node: Any, path: str) -> Any:

@@ -59,9 +59,9 @@ def plain_composition(overrides: Sequence[str], folder: Path | None = None) -> P
         _set(merged, key, value)
     hydra = merged.pop("hydra")
     sweeper = {
-        key: _resolved(value, merged) if key in OF_THE_SWEEP else value for key, value in hydra["sweeper"].items()
+        key: resolved(value, merged) if key in OF_THE_SWEEP else value for key, value in hydra["sweeper"].items()
     }
-    return PlainComposition(_resolved(merged, merged), sweeper, hydra.get("mode") == "MULTIRUN", tree.choices)
+    return PlainComposition(resolved(merged, merged), sweeper, hydra.get("mode") == "MULTIRUN", tree.choices)
 
 
 def merge(config: Plain, content: Mapping[str, Any]) -> None:
@@ -129,7 +129,7 @@ def _set(config: Plain, key: str, value: Any) -> None:
         _set(node[last], str(name), inner)
 
 
-def _resolved(node: Any, config: Plain, above: frozenset[str] = frozenset()) -> Any:
+def resolved(node: Any, config: Plain, above: frozenset[str] = frozenset()) -> Any:
     """A copy of a part of the configuration with its references resolved.
 
     Args:
@@ -138,9 +138,9 @@ def _resolved(node: Any, config: Plain, above: frozenset[str] = frozenset()) -> 
         above: the keys whose values refer to this part.
     """
     if isinstance(node, dict):
-        return {key: _resolved(value, config, above) for key, value in node.items()}
+        return {key: resolved(value, config, above) for key, value in node.items()}
     if isinstance(node, list):
-        return [_resolved(value, config, above) for value in node]
+        return [resolved(value, config, above) for value in node]
     if node == MISSING:
         raise NotPlainError
     if not isinstance(node, str) or "${" not in node:
@@ -157,4 +157,4 @@ def _value(key: str, config: Plain, above: frozenset[str]) -> Any:
     """The value that a reference names; Hydra rejects one that refers to itself."""
     if key in above or (value := value_at(config, key, NO_VALUE)) is NO_VALUE:
         raise NotPlainError
-    return _resolved(value, config, above | {key})
+    return resolved(value, config, above | {key})

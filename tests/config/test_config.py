@@ -603,6 +603,14 @@ def test_one_option_by_itself() -> None:
     assert option("strategy/server", "turbosvm").base == FedAvg(weighting="samples")  # /strategy/server@base: fedavg
 
 
+def test_references_of_an_option_by_itself() -> None:
+    """They have the values in config.yaml."""
+    alone = option("dataset", "femnist")
+    assert alone == build_experiment(compose(["dataset=femnist"])).dataset
+    assert (alone.data_dir, alone.cache_dir) == ("data", None)
+    assert option("dataset", "sent140").vectors == "data/glove/glove.twitter.27B.200d.txt"
+
+
 @pytest.mark.parametrize("name", options("strategy"))
 def test_every_strategy_by_itself(name: str) -> None:
     assert option("strategy", name) == build(f"strategy={name}").strategy
