@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import torch
 
@@ -14,7 +15,8 @@ log = logging.getLogger(__name__)
 
 def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int = 2) -> None:
     """Reject outputs of another shape than the task's, samples that the network cannot train on, parameters that are
-    not finite, and buffers that it replaces. Warn of outputs that depend on the other samples of a batch in evaluation.
+    not finite, and buffers that it replaces or resizes. Warn of outputs that depend on the other samples of a batch in
+    evaluation.
 
     Args:
         network: maps encoded samples to outputs; its parameters and buffers stay as they are.
@@ -26,15 +28,15 @@ def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int =
         InputError: naming the model.
     """
     parameters, before = dict(network.named_parameters()), dict(network.named_buffers())
-    if empty := [name for name, tensor in (parameters | before).items() if tensor.is_meta]:
-        raise InputError(f"{key}: its {empty[0]} has no values (device meta); allowed: tensors with values")
-    if wrong := [name for name, parameter in parameters.items() if not parameter.isfinite().all()]:
-        raise InputError(f"{key}: its {wrong[0]} has NaN or infinity at first; allowed: finite numbers")
+    _check_values(parameters, before, key)
     device = next((parameter.device for parameter in parameters.values()), torch.device("cpu"))
     values, kept = {name: buffer.clone() for name, buffer in before.items()}, network.state_dict().keys()
+    trained = [parameter for parameter in parameters.values() if parameter.requires_grad]
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
             outputs = network.train()(random_samples(spec, samples).to(device))
+            if trained and isinstance(outputs, torch.Tensor) and outputs.requires_grad:
+                torch.autograd.grad(outputs.float().sum(), trained, allow_unused=True)
     except MemoryError:
         raise
     except Exception as error:  # of any kind, because the network is the user's; the message has it
@@ -50,6 +52,8 @@ def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int =
                 f"{key}: its forward pass replaces the buffer {name}; allowed: changes in place, such as "
                 f"self.{name.rpartition('.')[2]}.copy_(...)"
             )
+        if name in values:
+            _check_change(buffer, values[name], name, key)
     for name, value in values.items():
         before[name].copy_(value)
     if not isinstance(outputs, torch.Tensor):
@@ -58,6 +62,8 @@ def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int =
         shape, wanted = ("x".join(map(str, sizes)) for sizes in (outputs.shape[1:], spec.output_shape))
         of = f"{spec.classes} classes" if spec.task.has_classes else wanted
         raise InputError(f"{key}: gives {shape} outputs per sample; allowed: the dataset's {of}")
+    if trained and not outputs.requires_grad:
+        raise InputError(f"{key}: its outputs have no gradient; allowed: differentiable functions of its parameters")
     mixes = mixes_samples(network.eval(), random_samples(spec, 2).to(device))
     for name, value in values.items():
         before[name].copy_(value)
@@ -66,6 +72,27 @@ def check_network(network: torch.nn.Module, spec: Spec, key: str, samples: int =
             "%s: its outputs for a sample depend on the other samples of the batch, also in evaluation; metrics depend "
             "on evaluation.batch_size",
             key,
+        )
+
+
+def _check_values(parameters: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor], key: str) -> None:
+    """Reject tensors without values, and parameters that are not finite."""
+    for name, tensor in {**parameters, **buffers}.items():
+        if tensor.is_meta or torch.nn.parameter.is_lazy(tensor):
+            why = "device meta" if tensor.is_meta else "a lazy layer before its first forward pass"
+            raise InputError(f"{key}: its {name} has no values ({why}); allowed: tensors with values")
+    if wrong := [name for name, parameter in parameters.items() if not parameter.isfinite().all()]:
+        raise InputError(f"{key}: its {wrong[0]} has NaN or infinity at first; allowed: finite numbers")
+
+
+def _check_change(buffer: torch.Tensor, before: torch.Tensor, name: str, key: str) -> None:
+    """Reject a forward pass that resizes a buffer, or after which it has a gradient; ``before``: its values."""
+    if buffer.shape != before.shape:
+        raise InputError(f"{key}: its forward pass resizes the buffer {name}; allowed: buffers of a fixed size")
+    if buffer.requires_grad and not before.requires_grad:
+        raise InputError(
+            f"{key}: its forward pass adds values with a gradient to the buffer {name}; allowed: values without one, "
+            "such as x.detach()"
         )
 
 

@@ -102,13 +102,49 @@ def not_finite() -> nn.Module:
     return layer
 
 
+class Scaling(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2)  # tanh needs its outputs in the backward pass
+
+
+class Rounding(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.round().long()
+
+
+class Averaging(Counting):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes.mul_(0.9).add_(x.mean())
+        return x - self.passes
+
+
+class Growing(Counting):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes.resize_(2)
+        return x
+
+
 MISTAKES = {
     "outputs": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)), "gives 3 outputs per sample; .* 4 classes$"),
     "samples": (lambda: classifier(nn.Linear(5, 6)), r"rejects 2 samples of shape 2x3 in training \(RuntimeError: "),
     "a tuple": (lambda: nn.Sequential(nn.Flatten(0, 1), nn.LSTM(3, 4)), "gives a tuple of outputs; allowed: a tensor$"),
     "not finite": (lambda: classifier(not_finite()), r"its 1.weight has NaN or infinity at first; allowed: finite"),
     "no values": (lambda: classifier(nn.BatchNorm1d(6)).to("meta"), r"1.weight has no values \(device meta\); allowed"),
+    "lazy": (lambda: classifier(nn.LazyLinear(6)), r"1.weight has no values \(a lazy layer before .*\); allowed: tens"),
     "buffer": (lambda: classifier(Replacing()), "replaces the buffer 1.mean; allowed: changes in place, such as self"),
+    "size": (lambda: classifier(Growing()), "resizes the buffer 1.passes; allowed: buffers of a fixed size$"),
+    "graph": (
+        lambda: classifier(nn.Linear(6, 6), Averaging()),
+        "adds values with a gradient to the buffer 2.passes; allowed: values without one, such as x.detach",
+    ),
+    "in place": (
+        lambda: classifier(nn.Linear(6, 6), nn.Tanh(), Scaling()),
+        r"rejects 2 samples of shape 2x3 in training \(RuntimeError: one of the variables needed for gradient comput",
+    ),
+    "no gradient": (
+        lambda: nn.Sequential(classifier(), Rounding()),
+        "its outputs have no gradient; allowed: differentiable functions of its parameters$",
+    ),
 }
 
 
