@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 
 def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
@@ -17,13 +17,15 @@ def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
         network: a network in any mode. It computes in evaluation mode, and its mode is restored.
         inputs: a batch of network inputs.
     """
-    total = 0
+    total, recurrent = 0, torch.nn.RNNBase | torch.nn.RNNCellBase
 
-    def count(layer: Any, _: object, output: Any) -> None:
+    def count(layer: Any, read: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
         nonlocal total
         # states, or of a user's layer the first of its outputs; data: of packed ones
         first = (output if isinstance(output, torch.Tensor) else output[0]).data
-        if isinstance(layer, torch.nn.RNNBase | torch.nn.MultiheadAttention):
+        if isinstance(layer, _ConvTransposeNd):
+            first = [*read, *named.values()][0]  # each number that it reads is multiplied by its kernels
+        if isinstance(layer, recurrent | torch.nn.MultiheadAttention):
             weights = [parameter for parameter in layer.parameters() if parameter.dim() > 1]
             positions = first.numel() // first.shape[-1]
         else:
@@ -31,9 +33,9 @@ def multiply_adds(network: torch.nn.Module, inputs: torch.Tensor) -> int:
             positions = first.numel() // layer.weight.shape[1 if is_conv1d(layer) else 0]
         total += positions * sum(weight.numel() for weight in weights)
 
-    counted = (torch.nn.Linear, _ConvNd, torch.nn.RNNBase, torch.nn.MultiheadAttention)
+    counted = (torch.nn.Linear, _ConvNd, recurrent, torch.nn.MultiheadAttention)
     hooks = [
-        layer.register_forward_hook(count)
+        layer.register_forward_hook(count, with_kwargs=True)
         for layer in network.modules()
         if isinstance(layer, counted) or is_conv1d(layer)
     ]

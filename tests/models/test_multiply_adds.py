@@ -44,6 +44,8 @@ class StatesAlone(nn.LSTM):
         (nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Dropout(0.5), nn.Linear(7, 2)), (1, 5), 35 + 14),
         (nn.Conv2d(2, 6, 3, padding=1), (4, 2, 8, 8), 4 * 64 * 6 * 2 * 9),
         (nn.Conv2d(4, 6, 3, stride=2, groups=2), (1, 4, 9, 9), 16 * 6 * 2 * 9),
+        (nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2), (1, 4, 5, 5), 25 * 4 * 3 * 9),
+        (nn.GRUCell(3, 4), (2, 3), 2 * (12 * 3 + 12 * 4)),
         (Last(), (2, 5, 3), 2 * 5 * (16 * 3 + 16 * 4 + 16 * 4 + 16 * 4)),  # four gates of 4 units
         (WithNothing(5, 7), (3, 5), 3 * 5 * 7),
         (StatesAlone(3, 4, batch_first=True), (2, 5, 3), 2 * 5 * (16 * 3 + 16 * 4)),
@@ -57,6 +59,8 @@ class StatesAlone(nn.LSTM):
         "perceptron",
         "convolution",
         "strides and groups",
+        "transposed convolution",
+        "GRU cell",
         "LSTM",
         "several outputs",
         "states alone",
