@@ -34,9 +34,11 @@ def vmap_problem(context: ExecutionContext) -> str | None:
 
     models = network.weights.expand(2, -1)
     try:
-        torch.vmap(torch.func.grad(loss))(views(models), samples.encoding(inputs), targets)
+        gradients = torch.vmap(torch.func.grad(loss))(views(models), samples.encoding(inputs), targets)
     except RuntimeError as error:
         return f"a model that torch.vmap cannot compute for many clients at once ({str(error).splitlines()[0]})"
+    if any(gradient.requires_grad for gradient in gradients.values()):
+        return "a model that reads its parameters from other places than its layers, such as a list"
     if mixes_samples(module, samples.encoding(samples.gather(context.clients.samples[:MIXED])[0])):
         return "a model whose outputs for a sample depend on the other samples of the batch"
     return None

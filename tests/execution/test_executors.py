@@ -449,6 +449,18 @@ class Counting(nn.Module):
         return x - self.mean
 
 
+class Listing(nn.Module):
+    """It reads its weights from a list, where torch.func cannot replace them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.listed = [self.layer.weight]
+
+    def forward(self, x):
+        return x @ self.listed[0] + self.layer.bias
+
+
 def masked():
     """A layer whose second row of weights stays as it is."""
     layer = nn.Linear(6, 6)
@@ -468,9 +480,10 @@ def in_two_places():
         (Counting, r"a model that torch\.vmap cannot compute for many clients at once \(.*in-?place"),
         (in_two_places, "a model with a layer in two places"),
         (masked, "a model with hooks of its parameters"),
+        (Listing, "a model that reads its parameters from other places than its layers, such as a list"),
         (lambda: prune.random_unstructured(nn.Linear(6, 6), "weight", 0.0), None),
     ],
-    ids=["dropping", "counting", "in two places", "masked", "pruned"],
+    ids=["dropping", "counting", "in two places", "masked", "listing", "pruned"],
 )
 def test_what_a_model_of_ones_own_does(make_experiment, part, reason, caplog):
     """What cannot be done side by side is found before a round, reported, and done in turn."""
