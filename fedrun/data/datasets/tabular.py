@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LEADING_ZERO = re.compile(r"\s*[+-]?0\d")
 """The beginning of a number that may be another name than the same number in its usual form."""
 
+INTEGER = re.compile(r"\s*[+-]?\d+\s*")
+
 
 @config_class
 class Tabular(SampleTable):
@@ -45,11 +47,13 @@ class Tabular(SampleTable):
 
     def read(self) -> pyarrow.Table:
         """The file's content. Classes of a text file are as they are written if they are dates or, without ``classes``,
-        if one has a leading zero: 02 is another class than 2.
+        if one has a leading zero, as 02 is another class than 2, or if they are integers beyond those of 64 bits.
 
         Raises:
             InputError: the file is missing or damaged, or lacks a column.
         """
+        import pyarrow
+
         table = super().read()
         if self.path.suffix not in SEPARATED or not table.num_rows:
             return table
@@ -58,7 +62,9 @@ class Tabular(SampleTable):
         if textual(table, column) or (is_number and self.classes is not None):
             return table
         written = as_written(self.path, table, column)
-        if is_number and not any(map(LEADING_ZERO.match, written.column(column).unique().to_pylist())):
+        texts = written.column(column).unique().to_pylist()
+        huge = table.column(column).type != pyarrow.int64() and all(map(INTEGER.fullmatch, texts))
+        if is_number and not huge and not any(map(LEADING_ZERO.match, texts)):
             return table
         return written
 

@@ -263,6 +263,17 @@ def test_classes_with_leading_zeros_are_texts(tmp_path: Path) -> None:
     assert inferred(path, test_share=None).load().class_names == ("0", "2", "10")
 
 
+def test_classes_beyond_integers_of_64_bits_are_texts(tmp_path: Path) -> None:
+    """As floating-point numbers the first two would be the same."""
+    first, second = "123456789012345678901", "123456789012345678902"
+    path = write(tmp_path, f"a,y\n1,{second}\n2,{first}\n3,7\n")
+    dataset = inferred(path, test_share=None).load()
+    assert (dataset.class_names, dataset.targets.tolist()) == ((first, second, "7"), [1, 0, 2])
+    path = write(tmp_path, f"a,y\n1,{second}\n2,\n3,7\n")
+    with pytest.raises(InputError, match="row 2 has y None; labels are integers or strings"):
+        inferred(path).load()
+
+
 def test_a_changed_table_is_read_again(tmp_path: Path) -> None:
     path = write(tmp_path, "a,y\n1,0\n2,1\n")
     assert inferred(path).spec.classes == 2
