@@ -37,12 +37,10 @@ class Target:
         Raises:
             InputError: it is neither.
         """
-        if not isinstance(entry, str):
-            return cls(TARGETED, float(entry))
-        metric, _, value = entry.rpartition(":")
+        metric, _, value = entry.rpartition(":") if isinstance(entry, str) else (TARGETED, "", entry)
         try:
             number = float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             number = math.nan
         part, _, name = metric.strip().rpartition("/")
         impossible = metric.strip() == TARGETED and not 0 < number <= 1

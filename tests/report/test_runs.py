@@ -194,6 +194,11 @@ def test_content_that_fedrun_did_not_write_is_damage(folders, file, content, com
             "is not a run's configuration (targets: 'abc'; allowed: a test accuracy "
             "above 0, at most 1, or METRIC:VALUE, such as test/perplexity:40)",
         ),
+        (
+            {"targets": [2]},
+            "is not a run's configuration (targets: 2; allowed: a test accuracy "
+            "above 0, at most 1, or METRIC:VALUE, such as test/perplexity:40)",
+        ),
         ({"evaluation": 3}, "is not a run's configuration (evaluation has no keys)"),
         ({"evaluation": {"every": 1}}, ""),
         (
