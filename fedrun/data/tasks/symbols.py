@@ -10,7 +10,7 @@ import torch
 
 from fedrun.data.tasks.base import SampleResults, Task, require_shape
 from fedrun.data.tasks.classification import require_classes
-from fedrun.data.tasks.confusion import confusion_matrix, macro_f1
+from fedrun.data.tasks.confusion import accuracy, confusion_matrix, macro_f1
 
 IGNORED = -100
 """The target of a symbol that is ignored, such as padding."""
@@ -55,7 +55,7 @@ class TokenClassification(Task):
     def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
         counted = results.targets != IGNORED
         confusion = confusion_matrix(results.targets[counted], results.predictions[counted], outputs)
-        return {"token_accuracy": results.mean_score, "f1": macro_f1(confusion)}
+        return {"token_accuracy": accuracy(confusion), "f1": macro_f1(confusion)}
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,9 @@ class LanguageModelling(TokenClassification):
     measures: ClassVar[tuple[str, ...]] = ("token_accuracy", "perplexity")
 
     def metrics(self, results: SampleResults, outputs: int) -> dict[str, float]:
-        loss = results.mean_loss
+        loss, counted = results.mean_loss, results.targets != IGNORED
+        # counted, because the rounded scores of texts may miss a target that is reached exactly
+        correct, symbols = int((results.predictions == results.targets)[counted].sum()), int(counted.sum())
         # exp of the mean loss per symbol; infinite beyond float64
         perplexity = math.exp(loss) if loss < 700 else math.inf if loss == loss else math.nan
-        return {"token_accuracy": results.mean_score, "perplexity": perplexity}
+        return {"token_accuracy": correct / symbols if symbols else math.nan, "perplexity": perplexity}

@@ -44,6 +44,17 @@ def test_perplexity_is_the_exponential_of_the_mean_loss_of_a_symbol() -> None:
     assert diverged.metrics(2)["perplexity"] == math.inf
 
 
+@pytest.mark.parametrize("task", [TASK, TokenClassification()])
+def test_token_accuracy_is_the_exact_share_of_the_symbols(task: TokenClassification) -> None:
+    """The score of the first text, 7 of 10 symbols, is a little less than 0.7 as float32, which a target would miss."""
+    targets = torch.zeros(2, 10, dtype=torch.int64)
+    targets[1] = IGNORED
+    predictions = torch.tensor([[0] * 7 + [1] * 3, [0] * 10])
+    assert SampleResults(torch.zeros(2), predictions, targets, task).metrics(2)["token_accuracy"] == 0.7
+    without = SampleResults(torch.zeros(1), predictions[1:], targets[1:], task).metrics(2)["token_accuracy"]
+    assert math.isnan(without)
+
+
 def test_macro_f1_over_symbols() -> None:
     draw = torch.Generator().manual_seed(2)
     targets, predictions = (torch.randint(0, 3, (20, 6), generator=draw) for _ in range(2))
