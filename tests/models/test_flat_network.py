@@ -297,6 +297,30 @@ def test_counters_begin_anew_with_every_model():
         assert network.get_buffer("encoder.num_batches_tracked").item() == 1
 
 
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("passes", torch.zeros(()), persistent=False)
+
+    def forward(self, x):
+        self.passes += 1
+        return self.layer(x)
+
+
+def test_buffers_outside_of_the_vector_begin_anew_with_every_model():
+    flat = FlatNetwork(nn.Sequential(OrderedDict(encoder=Counting(), head=nn.Linear(2, 2))))
+    assert "encoder.passes" not in flat.layout.views(flat.vector)
+    passes = flat.network.get_buffer("encoder.passes")
+    for _ in range(2):
+        flat.load(flat.vector.clone())
+        with flat.unmoved_buffers():
+            flat.network(torch.zeros(1, 2))
+        assert passes.item() == 0
+        flat.network(torch.zeros(1, 2))
+        assert passes.item() == 1
+
+
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_gradients_in_evaluation_mode(recurrent):
     """cuDNN's recurrent layers have none, so they are switched off; dropout is off, too."""
