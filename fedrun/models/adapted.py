@@ -5,6 +5,7 @@ low-rank adapters inserted.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from math import gcd
 from typing import Annotated, Literal
@@ -124,23 +125,27 @@ def split_head(
     assert isinstance(layer, torch.nn.Linear)
     shared = sum(parameter is layer.weight for _, parameter in known.named_parameters(remove_duplicate=False)) > 1
     samples, random = random_samples(spec, 2), torch.Generator().manual_seed(0)
-    values = [parameter.detach().clone() for parameter in layer.parameters()]
+    tensors = [*network.parameters(), *network.buffers()]
+    values = [tensor.data for tensor in tensors]
     with torch.no_grad():
-        network.eval()
+        for tensor in tensors:
+            tensor.data = _disturbed(tensor.data, random)
         # large outputs, which tanh or a clamp after the layer would change; its own may be zero
         for parameter in layer.parameters():
-            parameter.copy_(100 * torch.randn(parameter.shape, generator=random))
-        whole = network(samples)
-        known.set_submodule(name, HeadPlace())
+            parameter.data = 100 * torch.randn(parameter.shape, generator=random)
+        trial = [tensor.data for tensor in tensors]
         try:
-            embeddings = network(samples)
-            computes = embeddings.shape == (2, layer.in_features) and bool(
-                (layer(embeddings) - whole).abs().max() <= 1e-4 * whole.abs().max()
+            whole = _outputs(network, samples, tensors, trial)
+            known.set_submodule(name, HeadPlace())
+            computes = all(
+                embeddings.shape == (2, layer.in_features)
+                and bool((layer(embeddings) - outputs).abs().max() <= 1e-4 * outputs.abs().max())
+                for embeddings, outputs in zip(_outputs(network, samples, tensors, trial), whole, strict=True)
             )
-        except Exception:  # of any kind: the same samples passed with the layer, so the rest needs it, as its weights
+        except Exception:  # of any kind: the samples passed before, so the rest needs the layer, or the first values
             computes = False
-        for parameter, value in zip(layer.parameters(), values, strict=True):
-            parameter.copy_(value)
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.data = value
     frozen = not all(parameter.requires_grad for parameter in layer.parameters())
     if computes and not shared and not frozen:
         return layer
@@ -152,6 +157,29 @@ def split_head(
             f"model.head={name}: is frozen by model.freeze; a frozen layer cannot be the head; allowed: null"
         )
     raise InputError(f"{key}: its outputs are not those of model.head={name}; name the layer that computes them")
+
+
+def _disturbed(tensor: torch.Tensor, random: torch.Generator) -> torch.Tensor:
+    """Values near those of a tensor, of which none is a factor of 1 or a summand of 0; integers as they are."""
+    if not tensor.is_floating_point():
+        return tensor
+    noise = 0.05 + 0.1 * torch.rand(tensor.shape, generator=random)
+    return torch.where(tensor == 0, noise, tensor * (1 + noise))
+
+
+def _outputs(
+    network: torch.nn.Module, samples: torch.Tensor, tensors: Sequence[torch.Tensor], values: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """The outputs in training and in evaluation mode, each with the same random numbers and values of its tensors."""
+    outputs = []
+    for training in (True, False):
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.data = value.clone()  # a forward pass in training mode changes buffers
+        network.train(training)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            outputs.append(network(samples))
+    return outputs
 
 
 def replace_batch_norm(network: torch.nn.Module) -> None:

@@ -162,9 +162,20 @@ def test_a_linear_layer_that_does_not_compute_the_outputs_is_no_head():
 
 
 @pytest.mark.usefixtures("module")
-@pytest.mark.parametrize("outputs", ["2 * {}", "torch.tanh({})", "30 * torch.tanh({} / 30)", "{}.clamp(-50, 50)"])
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        "2 * {}",
+        "torch.tanh({})",
+        "30 * torch.tanh({} / 30)",
+        "{}.clamp(-50, 50)",
+        "self.one * {}",
+        "{} + self.zero",
+        "torch.nn.functional.dropout({}, training=self.training)",
+    ],
+)
 def test_a_last_layer_whose_outputs_are_changed_is_no_head(outputs, tmp_path):
-    """Also if those of its initial weights, such as zero, are hardly changed."""
+    """Also if those of the initial weights, such as zero, are hardly changed, or in training alone."""
     (tmp_path / "users_networks.py").write_text(
         "import torch\n"
         "class Changed(torch.nn.Module):\n"
@@ -173,11 +184,14 @@ def test_a_last_layer_whose_outputs_are_changed_is_no_head(outputs, tmp_path):
         "        self.layer = torch.nn.Linear(6, spec.classes)\n"
         "        torch.nn.init.zeros_(self.layer.weight)\n"
         "        torch.nn.init.zeros_(self.layer.bias)\n"
+        "        self.one = torch.nn.Parameter(torch.ones(()))\n"
+        "        self.register_buffer('zero', torch.zeros(()))\n"
         f"    def forward(self, x):\n        return {outputs.format('self.layer(x.flatten(1))')}\n"
     )
     network = custom("users_networks.Changed").build(SPEC)
     assert isinstance(network.get_submodule("head"), torch.nn.Identity)
     assert not network.get_parameter("encoder.layer.weight").any()
+    assert (network.get_parameter("encoder.one").item(), network.get_buffer("encoder.zero").item()) == (1, 0)
 
 
 @pytest.mark.usefixtures("module")
