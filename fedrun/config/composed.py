@@ -189,7 +189,7 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
 
     Args:
         overrides: as on the command line.
-        config_dir: folder of further options, laid out like ``conf/``, as for ``--config-dir``.
+        config_dir: folder of further options, each in a file ``GROUP/OPTION.yaml``, as for ``--config-dir``.
 
     Raises:
         InputError: an override cannot be used, or there is no such folder.

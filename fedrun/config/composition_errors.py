@@ -20,6 +20,7 @@ from fedrun.config.dotted_keys import NO_VALUE, dotted, value_at
 from fedrun.config.hydra_config import hydra_config
 from fedrun.config.key_reference import choices_with
 from fedrun.config.options import (
+    CHOSEN_BY_PATH,
     HYDRA_GROUPS,
     conf_dir,
     config_dir_option,
@@ -76,7 +77,8 @@ def message_for(error: Exception, arguments: Sequence[str], folder: Path | None)
         case MissingConfigException() if folder and (wrong := wrong_file(arguments, folder, missing=True)):
             return wrong
         case MissingConfigException(missing_cfg_file=str(missing), options=[*names]):
-            group, _, option = missing.rpartition("/")
+            by_path = missing.startswith(tuple(f"{group}/" for group in CHOSEN_BY_PATH))
+            group, _, option = missing.partition("/") if by_path else missing.rpartition("/")
             if missing == "hydra/sweeper/optuna":
                 return f"{group}={option}: is not installed; pip install 'fedrun[optuna]'"
             own = [] if group.startswith("hydra/") else options(group, folder)  # Hydra lists its own options

@@ -138,7 +138,7 @@ def further_folder(config_dir: str | Path) -> Path:
     folder = user_path(str(config_dir), "--config-dir").absolute()
     if not folder.is_dir():
         raise InputError(
-            f"--config-dir {config_dir}: no such folder; allowed: one with options in it, laid out like conf/"
+            f"--config-dir {config_dir}: no such folder; allowed: one with options, each in a file GROUP/OPTION.yaml"
         )
     return folder
 

@@ -77,7 +77,9 @@ def wrong_file(arguments: Iterable[str], folder: Path, missing: bool) -> str | N
     while left:
         chosen, option = left.pop(0)
         group = chosen.partition("@")[0]
-        file = files_in(group, [folder]).get(option)
+        file, listing = files_in(group, [folder]).get(option), folder / f"{group}.yaml"
+        if missing and option not in files_in(group, option_folders(folder)) and _lists(listing, option):
+            return f"{listing}: is not read; allowed: a file for each option, such as {group}/{option}.yaml"
         if file is None or file in seen:
             continue
         seen.add(file)
@@ -89,6 +91,12 @@ def wrong_file(arguments: Iterable[str], folder: Path, missing: bool) -> str | N
         entries = [entry_of(line, group) for line in (written or {}).get("defaults", ())]
         left += [(entry.group, entry.option) for entry in entries if entry is not None and entry.option]
     return None
+
+
+def _lists(file: Path, option: str) -> bool:
+    """Whether a file is a list of options, as ``conf/strategy.yaml`` is, with this one in it."""
+    written = readable(file) if file.is_file() else None
+    return isinstance(written, dict) and option in written
 
 
 def wrong_form(file: Path) -> str | None:

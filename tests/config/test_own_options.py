@@ -1,4 +1,4 @@
-"""Options of a user's own, in a folder laid out like conf/, and strategies of a user's own."""
+"""Options of a user's own, in a folder of their own, and strategies of a user's own."""
 
 from __future__ import annotations
 
@@ -71,6 +71,25 @@ def test_one_of_them_alone(own: Path) -> None:
 def test_messages_know_them(own: Path) -> None:
     with pytest.raises(InputError, match=r"^partition=many: no such option; allowed: .*, few, "):
         compose(["partition=many"], config_dir=own)
+
+
+def test_a_list_of_options_is_not_read(own: Path) -> None:
+    listing = own / "participation.yaml"
+    listing.write_text("daily: {_target_: lab.daily.Daily}\nbernoulli: {}\n")
+    message = f"{listing}: is not read; allowed: a file for each option, such as participation/daily.yaml"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        compose(["participation=daily"], config_dir=own)
+    assert compose(["participation=bernoulli"], config_dir=own).choices["participation"] == "bernoulli"
+    with pytest.raises(InputError, match="^partition=none: no such option; "):
+        compose(["participation=bernoulli", "partition=none"], config_dir=own)
+
+
+def test_an_experiment_is_named_with_its_folder(own: Path) -> None:
+    file = own / "experiment/mine/table1.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("# @package _global_\nrounds: 1\n")
+    with pytest.raises(InputError, match=r"^experiment=mine/table2: no such option; did you mean mine/table1\?"):
+        compose(["experiment=mine/table2"], config_dir=own)
 
 
 IN_LIST = r"allowed: a list with lines such as - GROUP: OPTION or - OPTION$"
@@ -231,7 +250,7 @@ def test_a_library_composes_no_jobs(own: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(checking: Fedrun, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^--config-dir nowhere: no such folder; allowed: one with options in it"):
+    with pytest.raises(InputError, match=r"^--config-dir nowhere: no such folder; allowed: one with options"):
         compose([], config_dir="nowhere")
     ended = checking("--config-dir", "nowhere", "strategy=strong", folder=tmp_path)
     assert (ended.status, ended.err.count("\n"), ended.loaded) == (2, 1, [])
