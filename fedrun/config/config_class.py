@@ -44,6 +44,10 @@ PlainValue = TypeAliasType(
 """Any value as YAML has it, such as an argument of a user's function."""
 
 
+POSITIONAL = "unexpected_positional_argument"
+"""Pydantic's type of the problem that an argument has no name."""
+
+
 class ArgumentError(InputError):
     """A constructor argument of a config class is missing, unknown, or has a value that is not allowed.
 
@@ -79,7 +83,8 @@ def _with_one_line(init: Callable[..., None]) -> Callable[..., None]:
         try:
             init(self, *args, **arguments)
         except ValidationError as error:
-            problem = error.errors()[0]
+            problems = error.errors()  # after a positional argument fields are missing, too
+            problem = next((each for each in problems if each["type"] == POSITIONAL), problems[0])
             refusal = ArgumentError(_in_words(type(self), problem, arguments))
             refusal.owner, refusal.problem = type(self), problem
             raise refusal from None
@@ -113,7 +118,9 @@ def _in_words(owner: type, problem: Mapping[str, Any], arguments: Mapping[str, A
     key = str(problem["loc"][0])
     names = [field.name for field in fields(owner)]
     if key not in names:
-        return f"{owner.__name__}: unknown argument {key}; allowed by keyword: {', '.join(names) or 'none'}"
+        positional = f"{in_message(problem['input'])} without a name"
+        rejected = positional if problem["type"] == POSITIONAL else f"unknown argument {key}"
+        return f"{owner.__name__}: {rejected}; allowed by keyword: {', '.join(names) or 'none'}"
     annotation = get_type_hints(owner, include_extras=True)[key]
     known = not isinstance(annotation, type) or annotation in NAMES
     allowed = describe(annotation) if known else f"an object of {annotation.__name__}"

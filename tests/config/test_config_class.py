@@ -56,8 +56,9 @@ def test_missing_and_positional_arguments() -> None:
     wheel: Any = Wheel
     with pytest.raises(ArgumentError, match=r"^Wheel\.radius: is missing; allowed: a finite number, at least 0$"):
         wheel()
-    with pytest.raises(ArgumentError, match=r"^Wheel: .* by keyword: radius$"):
-        wheel(1.0, radius=2.0)
+    for keywords in ({"radius": 2.0}, {}):
+        with pytest.raises(ArgumentError, match=r"^Wheel: 1\.0 without a name; allowed by keyword: radius$"):
+            wheel(1.0, **keywords)
 
 
 @config_class
