@@ -39,7 +39,8 @@ class ClientIndices:
         for client, part in enumerate(map(np.asarray, parts)):
             if part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
                 raise InputError(
-                    f"the samples of client {client} are {part.dtype} {list(part.shape)}; allowed: integers [n]"
+                    f"ClientIndices.of: the samples of client {client} are {part.dtype} {list(part.shape)}; allowed: "
+                    "integers [n]"
                 )
         offsets = offsets_of([len(part) for part in parts])
         samples = np.concatenate(parts) if parts else np.empty(0)

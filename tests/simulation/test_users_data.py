@@ -60,7 +60,7 @@ MISTAKES: dict[str, tuple[Callable[[Dataset], object], str]] = {
     ),
     "mask": (
         lambda dataset: pooled(dataset, [np.arange(TRAINING) < 700]),
-        r"^the samples of client 0 are bool \[1442\]; allowed: integers \[n\]$",
+        r"^ClientIndices.of: the samples of client 0 are bool \[1442\]; allowed: integers \[n\]$",
     ),
     "test of too few": (
         lambda dataset: own_tests(dataset, [[3], [4]], [[5]]),

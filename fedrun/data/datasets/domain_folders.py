@@ -48,7 +48,8 @@ class DomainFolders(ImageFiles):
         }
         for domain, files in groups.items():
             if not any(test for _, test in files):
-                raise InputError(f"dataset.test_share={self.test_share} leaves no test image of {source / domain}")
+                problem = f"dataset.test_share={self.test_share} leaves no test image of {source / domain}"
+                raise InputError(f"{problem}; allowed: a larger share")
         train, test = (
             [
                 ClassFiles(f"{split}/{domain}/{names[label]}", label, files[label][part])

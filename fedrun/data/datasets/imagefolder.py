@@ -71,7 +71,7 @@ class ImageFolder(ImageFiles):
             if test_files:
                 test.append(ClassFiles(f"test/{name}", label, test_files))
         if not test:
-            raise InputError(f"dataset.test_share={share} leaves no test image of {source}")
+            raise InputError(f"dataset.test_share={share} leaves no test image of {source}; allowed: a larger share")
         return names, train, test
 
     def _checked(self, folders: dict[str, Path], parent: Path) -> tuple[str, ...]:

@@ -316,7 +316,8 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pyarrow.Table:
         table = _separated(path, texts) if path.suffix in SEPARATED else pyarrow.parquet.read_table(path)
         _ = table.column_names  # names are decoded here
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
+        missing = "no such file; allowed: the path of your table, from the current folder"
+        reason = missing if isinstance(error, FileNotFoundError) else " ".join(str(error).split())
         raise InputError(f"dataset.file={path} cannot be read: {reason}") from error
     if path.suffix not in SEPARATED:
         return table

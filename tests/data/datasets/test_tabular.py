@@ -164,9 +164,8 @@ def test_numbers_beyond_float32_are_refused(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
-    refused(
-        tabular(tmp_path / "table.csv"), tmp_path, f"dataset.file={tmp_path / 'table.csv'} cannot be read: no such file"
-    )
+    missing = f"dataset.file={tmp_path / 'table.csv'} cannot be read: no such file; allowed: the path of your table, "
+    refused(tabular(tmp_path / "table.csv"), tmp_path, missing)
     refused(tabular(tmp_path / "table.xls"), tmp_path, "allowed: a file whose name ends in .csv, .tsv or .parquet")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1....")
     refused(tabular(tmp_path / "cut.parquet"), tmp_path, "cut.parquet cannot be read")
