@@ -142,7 +142,7 @@ def split_head(
                 and bool((layer(embeddings) - outputs).abs().max() <= 1e-4 * outputs.abs().max())
                 for embeddings, outputs in zip(_outputs(network, samples, tensors, trial), whole, strict=True)
             )
-        except Exception:  # of any kind: the samples passed before, so the rest needs the layer, or the first values
+        except Exception:  # of any kind: the same samples passed with the layer, so the rest needs it, as its weights
             computes = False
         for tensor, value in zip(tensors, values, strict=True):
             tensor.data = value
