@@ -89,7 +89,7 @@ class Hardware:
             torch.cuda.set_device(device.index or 0)  # dropout draws from the current device's generator
             if self.deterministic:
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            # torch.use_deterministic_algorithms would load PyTorch's compilers, which takes longer than torch itself
+            # torch.use_deterministic_algorithms would also load PyTorch's compilers, which no run needs
             torch.set_deterministic_debug_mode("warn" if self.deterministic else "default")
             # fedrun reads no uninitialised memory, and filling it would cost a kernel for every new tensor
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

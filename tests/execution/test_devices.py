@@ -154,7 +154,7 @@ def test_kernels_are_deterministic_only_where_a_run_asks_for_it(monkeypatch):
             assert not torch.utils.deterministic.fill_uninitialized_memory
         assert current == [0, 1]
     finally:
-        torch.use_deterministic_algorithms(False)
+        torch.set_deterministic_debug_mode("default")
         torch.utils.deterministic.fill_uninitialized_memory = True
         torch.set_num_threads(threads)
     assert enabled == [True, False]

@@ -156,7 +156,7 @@ def compared(
     """Rounds with several settings against the bare loop, for several cohort sizes."""
     network = model.build(dataset.spec)
     pairs = 3
-    torch.use_deterministic_algorithms(False)  # as a check before may have left it; the bare loop comes first
+    torch.set_deterministic_debug_mode("default")  # as a check before may have left it; the bare loop comes first
     for cohort in cohorts:
         bare = bare_rounds(device, dataset, sizes, network, cohort, batch_size, graphs=False)
         for name, overrides in variants.items():

@@ -152,6 +152,7 @@ def test_a_round_in_which_nobody_is_in_time_changes_nothing(make_experiment):
     after, metrics = simulation.advance(before)
     assert after.round == 1
     assert torch.equal(before.server.model, after.server.model)
+    assert metrics.keys() == {"clients/late", "time/round_s"}  # no loss, and no step of the server
     assert metrics["clients/late"] == 4  # ⌈1.3 · 3⌉
     assert after.totals.bytes_down == 4 * 4 * simulation.network.layout.size
     assert after.totals.bytes_up == 0
